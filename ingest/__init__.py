@@ -1,0 +1,1 @@
+"""ingest: fills chunkstore stores from Avro, audio and other files, on one machine or a dask cluster."""

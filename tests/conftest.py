@@ -1,0 +1,19 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Return the folder of real recordings; the test skips, and says so, where it is absent."""
+    folder = Path(os.environ.get("CHUNKSTORE_TEST_DATA") or ROOT.parent / "shared" / "data")
+    if not (folder / "README.md").is_file():
+        pytest.skip(f"no real recordings at {folder}; set CHUNKSTORE_TEST_DATA to their folder")
+    return folder

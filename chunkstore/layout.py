@@ -138,7 +138,8 @@ class Layout:
             raise ConfigError(f"a store cannot hold {self.n_obs} obs")
         if self.chunk < 1 or self.shard < self.chunk or self.shard % self.chunk:
             raise ConfigError(
-                f"a shard of {self.shard} obs must be a multiple of the chunk of {self.chunk} obs, both at least 1"
+                f"a shard of {self.shard} obs must be a multiple of the chunk of {self.chunk} obs, "
+                "both at least 1"
             )
 
     @property

@@ -1,0 +1,69 @@
+"""Numbers as people read them: bytes, counts, durations. Pure."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["human_bytes", "human_count", "human_number", "human_seconds"]
+
+
+def human_bytes(value: float) -> str:
+    """Return a number of bytes with a binary prefix.
+
+    Examples
+    --------
+    >>> human_bytes(0), human_bytes(1023), human_bytes(1536), human_bytes(5 * 2**30)
+    ('0 B', '1023 B', '1.5 KiB', '5.0 GiB')
+    """
+    for prefix in ("", "Ki", "Mi", "Gi", "Ti"):
+        if abs(value) < 1024:
+            return f"{value:.0f} B" if not prefix else f"{value:.1f} {prefix}B"
+        value /= 1024
+    return f"{value:.1f} PiB"
+
+
+def human_count(value: int) -> str:
+    """Return a count with its thousands set apart.
+
+    Examples
+    --------
+    >>> human_count(26115)
+    '26,115'
+    """
+    return f"{value:,}"
+
+
+def human_number(value: float | None) -> str:
+    """Return a measurement with four significant digits; a dash where there is none.
+
+    Examples
+    --------
+    >>> human_number(0.123456), human_number(1234567.0), human_number(3.0), human_number(None)
+    ('0.1235', '1.235e+06', '3', '-')
+    """
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{value:.4g}"
+
+
+def human_seconds(value: float) -> str:
+    """Return a duration in the unit that a person would use.
+
+    Examples
+    --------
+    >>> human_seconds(0.0042), human_seconds(12.34), human_seconds(4000), human_seconds(200000)
+    ('4.2 ms', '12.3 s', '1 h 6 min', '2 d 7 h')
+    """
+    if value < 1:
+        return f"{value * 1000:.1f} ms"
+    if value < 120:
+        return f"{value:.1f} s"
+    minutes = int(value // 60)
+    if minutes < 120:
+        return (
+            f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {value % 60:.0f} s"
+        )
+    hours = minutes // 60
+    if hours < 48:
+        return f"{hours} h {minutes % 60} min"
+    return f"{hours // 24} d {hours % 24} h"

@@ -1,0 +1,1 @@
+"""Peers: each function uses one library as its own documentation recommends."""

@@ -1,0 +1,133 @@
+"""The harness: what it records of a subject, and what it says when there is nothing to record."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from benchmarks import harness
+from benchmarks.harness import Probe, Subject, main, measure, quartiles
+from benchmarks.usage import disk_bytes, evict, tree, usage
+
+
+def counts_sleeps(probe, n):
+    probe.stream(lambda: iter([range(n)] * 3), len, seconds=0.05, slices=2, warmup_s=0)
+    probe.set(answer=42)
+
+
+def holds_memory(probe, n_bytes):
+    probe.start()
+    held = np.ones(n_bytes, np.uint8)
+    time.sleep(0.6)
+    probe.set(sum=int(held[:10].sum()))
+
+
+def fails(probe):
+    raise ValueError("two words\nand a line")
+
+
+def sleeps(probe):
+    time.sleep(60)
+
+
+HERE = "tests.benchmarks.test_harness"
+
+
+def test_quartiles_of_one_value_are_that_value():
+    assert quartiles([2.0]) == {"median": 2.0, "low": 2.0, "high": 2.0, "n": 1}
+
+
+def test_a_stream_that_ends_is_started_again_and_every_slice_has_a_rate():
+    probe = Probe()
+    starts = []
+
+    def batches():
+        starts.append(1)
+        return iter([[0, 0]] * 2)
+
+    probe.stream(batches, len, seconds=0.02, slices=4, warmup_s=0)
+    assert len(starts) > 1
+    assert len(probe.lists["per_s"]) == 4
+    assert len(probe.lists["first_batch_s"]) == 1
+
+
+def test_an_empty_stream_is_an_error_and_not_an_endless_loop():
+    first = iter([iter([[1]]), iter([])])
+    with pytest.raises(RuntimeError, match="no batch"):
+        Probe().stream(lambda: next(first), len, seconds=0.5, slices=1, warmup_s=0)
+
+
+def test_a_job_counts_repeats_but_not_the_warm_up():
+    probe, calls = Probe(), []
+    assert probe.job(lambda: calls.append(1) or 7, units=3, repeats=2, warmup=1) == 7
+    assert len(calls) == 3
+    assert len(probe.lists["seconds"]) == 2
+    assert probe.values["units"] == 6
+
+
+def test_a_subject_runs_in_a_process_of_its_own_and_answers(tmp_path, monkeypatch):
+    monkeypatch.setenv("CHUNKSTORE_BENCH_WORK", str(tmp_path))
+    record = measure(Subject("s", f"{HERE}:counts_sleeps", {"n": 5}, packages=("numpy",)))
+    assert "gap" not in record, record
+    assert record["values"]["answer"] == 42
+    assert record["versions"]["numpy"] == np.__version__
+    assert min(record["lists"]["per_s"]) > 0
+
+
+def test_peak_memory_covers_what_the_subject_held(tmp_path, monkeypatch):
+    monkeypatch.setenv("CHUNKSTORE_BENCH_WORK", str(tmp_path))
+    record = measure(Subject("s", f"{HERE}:holds_memory", {"n_bytes": 64 << 20}))
+    assert record["peak_bytes"] > 64 << 20
+
+
+@pytest.mark.parametrize(
+    ("subject", "text"),
+    [
+        (Subject("s", f"{HERE}:fails"), "ValueError: two words and a line"),
+        (Subject("s", f"{HERE}:sleeps", timeout_s=0.5), "did not finish"),
+        (Subject("s", f"{HERE}:fails", venv="nowhere"), "not installed"),
+        (Subject("s", "tests.benchmarks.nowhere:f"), "ModuleNotFoundError"),
+    ],
+    ids=["raises", "hangs", "no environment", "no module"],
+)
+def test_a_subject_that_cannot_be_measured_is_a_stated_gap(subject, text, tmp_path, monkeypatch):
+    monkeypatch.setenv("CHUNKSTORE_BENCH_WORK", str(tmp_path))
+    assert text in measure(subject)["gap"]
+
+
+def test_main_writes_versions_machine_and_summary(tmp_path, monkeypatch):
+    monkeypatch.setenv("CHUNKSTORE_BENCH_WORK", str(tmp_path))
+    subjects = [Subject("one", f"{HERE}:counts_sleeps", {"n": 2}), Subject("two", f"{HERE}:fails")]
+    out = tmp_path / "r.json"
+    assert main("example", subjects, ["--repeats", "2", "--out", str(out)]) == 0
+    result = json.loads(out.read_text())
+    assert result["machine"]["cores"] >= 1
+    assert result["subjects"][0]["summary"]["per_s"]["n"] == 4
+    assert "ValueError" in result["subjects"][1]["gap"]
+
+
+def test_main_lists_only_what_was_asked_for(capsys):
+    main("example", lambda quick: [Subject("one", "a:b"), Subject("two", "a:b")], ["--list", "--only", "tw"])
+    assert "one" not in capsys.readouterr().out
+
+
+def test_usage_counts_processor_time_and_the_tree_holds_this_process():
+    before = usage()
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
+        pass
+    spent = usage() - before
+    assert spent.cpu_s >= 0.05
+    assert harness.os.getpid() in tree(harness.os.getpid())
+
+
+def test_disk_bytes_add_up_and_files_survive_eviction(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x").write_bytes(b"123")
+    (tmp_path / "y").write_bytes(b"45")
+    assert disk_bytes(tmp_path) == 5
+    evict(tmp_path)
+    assert (tmp_path / "a" / "x").read_bytes() == b"123"

@@ -1,27 +1,83 @@
 # Two commands do everything on a fresh clone: `make demo` and `make test`.
-PYTHON ?= python3
+#
+# Works as root and as a user, from a folder of any name, as often as you like.
+# PYTHON=/path/to/python picks the interpreter, VENV=folder the environment.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
+DEMO_OUT ?= demo-out
 
-.PHONY: demo test lint types check clean
-.DEFAULT_GOAL := test
+.PHONY: help demo test lint types unit docs linkcheck bench fuzz test-adapters clean
+.DEFAULT_GOAL := help
 
-$(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "chunkstore needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "python3 -m venv is missing: on Debian and Ubuntu run 'apt-get install python3-venv'"; exit 1; }
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[test,docs]'
+help:
+	@echo 'make demo           install, ingest recordings, train on them (the first thing to run)'
+	@echo 'make test           install, lint, types, doctests, tests, documentation'
+	@echo 'make docs           build the documentation into docs/_build/html'
+	@echo 'make bench          run every benchmark; make bench-NAME runs benchmarks/NAME.py'
+	@echo 'make fuzz           longer random testing than make test does'
+	@echo 'make test-adapters  test fastai, tsai and Lightning in an environment of their own'
+	@echo 'make clean          remove environments, caches and built pages'
+
+# --- environments ---------------------------------------------------------------------------
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "chunkstore needs Python 3.11 or newer: install it ('apt-get install python3 python3-venv' on Debian 12 and later), or say where it is: make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "chunkstore needs Python 3.11 or newer; $(PYTHON) is older. Set PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip --version >/dev/null || { rm -rf $(VENV); echo "'$(PYTHON) -m venv' does not work here: on Debian and Ubuntu run 'apt-get install python3-venv' (as root), then try again"; exit 1; }
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'installing chunkstore and what the demo needs (a few minutes the first time) ...'
+	@$(PIP) -e '.[all]'
 	@touch $@
 
-lint: $(STAMP)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+$(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'installing chunkstore and what its tests need (a few minutes the first time) ...'
+	@$(PIP) -e '.[test,docs]'
+	@touch $@ $(VENV)/.demo
 
-types: $(STAMP)
-	$(BIN)/mypy
+# --- the two commands -----------------------------------------------------------------------
 
-test: lint types
+demo: $(VENV)/.demo
+	$(BIN)/python -m chunkstore.cli demo --out $(DEMO_OUT) --overwrite
+
+test: lint types unit
+
+lint: $(VENV)/.test
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+
+types: $(VENV)/.test
+	$(BIN)/python -m mypy
+
+unit: $(VENV)/.test
 	$(BIN)/python -m pytest
 
+# --- documentation --------------------------------------------------------------------------
+
+docs: $(VENV)/.test
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo 'open docs/_build/html/index.html'
+
+linkcheck: $(VENV)/.test
+	$(BIN)/python -m sphinx -q -b linkcheck docs docs/_build/linkcheck
+
+# --- longer work ----------------------------------------------------------------------------
+
+bench: $(VENV)/.test
+	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+
+bench-%: $(VENV)/.test
+	$(BIN)/python benchmarks/$*.py
+
+fuzz: $(VENV)/.test
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m 'not cluster' tests
+
+test-adapters: $(VENV)/.test
+	@test -f benchmarks/requirements-adapters.txt || { echo 'no adapters are tested yet'; exit 1; }
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/_build $(DEMO_OUT)

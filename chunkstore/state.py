@@ -1,0 +1,198 @@
+"""Where a training run stands: a few integers, in JSON, that outlive the process.
+
+A position counts the draws that the training loop *consumed*, of all ranks together and for each
+lane group, so it holds for another number of ranks and of workers. Decides nothing about the
+order itself. Pure: no store, no torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from chunkstore.errors import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["Position", "Rotation", "make_state", "read_state"]
+
+FORMAT = "chunkstore-training-state"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How much of an epoch has been consumed.
+
+    Examples
+    --------
+    >>> Position.start(0, groups=2).after(0, 64).after(1, 64).after(0, 64)
+    Position(epoch=0, turn=1, drawn=(128, 64))
+    """
+
+    epoch: int
+    """The epoch, from 0."""
+    turn: int
+    """Lane group whose batch is next."""
+    drawn: tuple[int, ...]
+    """Draws consumed of each lane group, all ranks together."""
+
+    @classmethod
+    def start(cls, epoch: int, groups: int) -> Position:
+        """Return the start of an epoch."""
+        return cls(epoch, 0, (0,) * groups)
+
+    def after(self, group: int, draws: int) -> Position:
+        """Return the position after one batch: ``draws`` global draws of lane group ``group``."""
+        drawn = list(self.drawn)
+        drawn[group] += draws
+        return Position(self.epoch, (group + 1) % len(drawn), tuple(drawn))
+
+    def to_numbers(self) -> list[int]:
+        """Return int64[2 + groups]: epoch, turn, then the draws of each group."""
+        return [self.epoch, self.turn, *self.drawn]
+
+    @classmethod
+    def from_numbers(cls, numbers: Sequence[int]) -> Position:
+        """Return the position that :meth:`to_numbers` wrote."""
+        epoch, turn, *drawn = (int(n) for n in numbers)
+        return cls(epoch, turn, tuple(drawn))
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Which lane group each batch comes from: in turn, a group that has none left being passed over.
+
+    Examples
+    --------
+    >>> rotation = Rotation(n_draws=(9, 7), step=4, drop_last=False)
+    >>> list(rotation.batches(Position.start(0, groups=2)))
+    [(0, 0, 4), (1, 0, 4), (0, 4, 4), (1, 4, 3), (0, 8, 1)]
+    >>> rotation.count(Position(0, 1, (4, 0)))
+    4
+    """
+
+    n_draws: tuple[int, ...]
+    """Global draws of each lane group in an epoch."""
+    step: int
+    """Global draws of a full batch: batch size times world size."""
+    drop_last: bool
+    """Whether a group's last batch, where it is not full, is left out."""
+
+    def left(self, group: int, drawn: int) -> int:
+        """Return how many batches lane group ``group`` still gives after ``drawn`` of its draws."""
+        rest = max(0, self.n_draws[group] - drawn)
+        return rest // self.step if self.drop_last else -(-rest // self.step)
+
+    def count(self, position: Position, groups: Sequence[int] | None = None) -> int:
+        """Return how many batches are left of the epoch (of some groups only, where given)."""
+        which = range(len(self.n_draws)) if groups is None else groups
+        return sum(self.left(g, position.drawn[g]) for g in which)
+
+    def batches(
+        self, position: Position, groups: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, int, int]]:
+        """Yield (group, first draw, draws) of every batch left, in order."""
+        n = len(self.n_draws)
+        mine = set(range(n) if groups is None else groups)
+        drawn = list(position.drawn)
+        order = [g for k in range(n) if (g := (position.turn + k) % n) in mine]
+        while True:
+            order = [g for g in order if self.left(g, drawn[g])]
+            if not order:
+                return
+            for g in order:
+                draws = min(self.step, self.n_draws[g] - drawn[g])
+                yield g, drawn[g], draws
+                drawn[g] += draws
+
+
+def make_state(
+    position: Position, fingerprint: Mapping[str, Any], groups: Sequence[int] | None = None
+) -> dict[str, Any]:
+    """Return the state as JSON values.
+
+    Parameters
+    ----------
+    position
+        What was consumed.
+    fingerprint
+        Everything that decides the order, by name; JSON values.
+    groups
+        The lane groups that this state speaks for, where it is a DataLoader worker's own.
+    """
+    state: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "epoch": position.epoch,
+        "turn": position.turn,
+        "drawn": list(position.drawn),
+        "fingerprint": dict(fingerprint),
+    }
+    if groups is not None:
+        state["groups"] = list(groups)
+    return state
+
+
+def read_state(
+    state: Mapping[str, Any], fingerprint: Mapping[str, Any], groups: Sequence[int] | None = None
+) -> Position:
+    """Return the position in ``state``, after checking that it belongs to this dataset.
+
+    Parameters
+    ----------
+    state
+        What :func:`make_state` returned, perhaps through JSON.
+    fingerprint
+        What decides the order of the dataset that is to go on.
+    groups
+        The lane groups of the DataLoader worker that loads it; None outside of workers.
+
+    Raises
+    ------
+    StateError
+        If it is not such a state, of a version not known here, of a worker that served other
+        lane groups, or of another dataset; the message names each difference.
+
+    Examples
+    --------
+    >>> state = make_state(Position.start(3, groups=1), {"window": 512})
+    >>> read_state(state, {"window": 256})
+    Traceback (most recent call last):
+    ...
+    chunkstore.errors.StateError: the state belongs to another dataset: window is 512 in the state, 256 here;
+    build the dataset as it was, or start anew without this state
+    """
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise StateError(
+            "this is not a training state of chunkstore (no 'format': "
+            f"{FORMAT!r}); pass what state_dict() returned, unchanged"
+        )
+    if state.get("version") != VERSION:
+        raise StateError(
+            f"the state has version {state.get('version')!r}, this chunkstore reads version {VERSION}; "
+            "resume with the chunkstore that wrote it"
+        )
+    theirs: Mapping[str, Any] = state["fingerprint"]
+    differences = [
+        f"{name} is {theirs.get(name, 'absent')} in the state, {fingerprint.get(name, 'absent')} here"
+        for name in sorted({*theirs, *fingerprint})
+        if theirs.get(name) != fingerprint.get(name)
+    ]
+    if differences:
+        raise StateError(
+            f"the state belongs to another dataset: {'; '.join(differences)}; "
+            "build the dataset as it was, or start anew without this state"
+        )
+    served = state.get("groups")
+    if served != (None if groups is None else list(groups)):
+        raise StateError(
+            f"the state is that of {_who(served)}, and is loaded into {_who(groups)}; resume with the same "
+            "number of workers, or keep the state of the whole loader (dataset.state_dict(batch))"
+        )
+    return Position(int(state["epoch"]), int(state["turn"]), tuple(int(d) for d in state["drawn"]))
+
+
+def _who(groups: Sequence[int] | None) -> str:
+    return "the whole loader" if groups is None else f"a worker with lane groups {list(groups)}"

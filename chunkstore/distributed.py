@@ -15,7 +15,7 @@ from chunkstore.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Place", "find_place"]
+__all__ = ["Place", "find_place", "find_worker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +77,16 @@ def find_place(
             f"the environment says RANK={texts[0]!r} and WORLD_SIZE={texts[1]!r}; both must be integers, "
             "the rank below the world size (or give rank= and world_size=)"
         ) from error
+
+
+def find_worker() -> tuple[int, int] | None:
+    """Return (number, count) of the DataLoader worker that this process is, or None outside of workers.
+
+    Examples
+    --------
+    >>> find_worker() is None
+    True
+    """
+    data: Any = sys.modules.get("torch.utils.data")
+    info = None if data is None else data.get_worker_info()
+    return None if info is None else (int(info.id), int(info.num_workers))

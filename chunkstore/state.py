@@ -109,7 +109,7 @@ class Rotation:
 
 
 def make_state(
-    position: Position, fingerprint: Mapping[str, Any], groups: Sequence[int] | None = None
+    position: Position, fingerprint: Mapping[str, Any], worker: tuple[int, Sequence[int]] | None = None
 ) -> dict[str, Any]:
     """Return the state as JSON values.
 
@@ -119,8 +119,9 @@ def make_state(
         What was consumed.
     fingerprint
         Everything that decides the order, by name; JSON values.
-    groups
-        The lane groups that this state speaks for, where it is a DataLoader worker's own.
+    worker
+        Where it is the state of one DataLoader worker: the number of workers, and the lane
+        groups that this one serves.
     """
     state: dict[str, Any] = {
         "format": FORMAT,
@@ -130,15 +131,15 @@ def make_state(
         "drawn": list(position.drawn),
         "fingerprint": dict(fingerprint),
     }
-    if groups is not None:
-        state["groups"] = list(groups)
+    if worker is not None:
+        state |= {"workers": worker[0], "groups": list(worker[1])}
     return state
 
 
 def read_state(
-    state: Mapping[str, Any], fingerprint: Mapping[str, Any], groups: Sequence[int] | None = None
-) -> Position:
-    """Return the position in ``state``, after checking that it belongs to this dataset.
+    state: Mapping[str, Any], fingerprint: Mapping[str, Any], workers: int | None = None
+) -> tuple[Position, tuple[int, ...] | None]:
+    """Return the position in ``state`` and the lane groups it speaks for (None: all of them).
 
     Parameters
     ----------
@@ -146,18 +147,20 @@ def read_state(
         What :func:`make_state` returned, perhaps through JSON.
     fingerprint
         What decides the order of the dataset that is to go on.
-    groups
-        The lane groups of the DataLoader worker that loads it; None outside of workers.
+    workers
+        The number of workers where a DataLoader worker loads it; None outside of workers.
 
     Raises
     ------
     StateError
-        If it is not such a state, of a version not known here, of a worker that served other
-        lane groups, or of another dataset; the message names each difference.
+        If it is not such a state, of a version not known here, of a worker among another number
+        of workers, or of another dataset; the message names each difference.
 
     Examples
     --------
     >>> state = make_state(Position.start(3, groups=1), {"window": 512})
+    >>> read_state(state, {"window": 512})
+    (Position(epoch=3, turn=0, drawn=(0,)), None)
     >>> read_state(state, {"window": 256})
     Traceback (most recent call last):
     ...
@@ -185,14 +188,14 @@ def read_state(
             f"the state belongs to another dataset: {'; '.join(differences)}; "
             "build the dataset as it was, or start anew without this state"
         )
-    served = state.get("groups")
-    if served != (None if groups is None else list(groups)):
+    if state.get("workers") != workers:
         raise StateError(
-            f"the state is that of {_who(served)}, and is loaded into {_who(groups)}; resume with the same "
-            "number of workers, or keep the state of the whole loader (dataset.state_dict(batch))"
+            f"the state is that of {_who(state.get('workers'))}, and is loaded into {_who(workers)}; resume "
+            "with the same number of workers, or save the whole loader's state: dataset.state_dict(batch)"
         )
-    return Position(int(state["epoch"]), int(state["turn"]), tuple(int(d) for d in state["drawn"]))
+    position = Position(int(state["epoch"]), int(state["turn"]), tuple(int(d) for d in state["drawn"]))
+    return position, None if workers is None else tuple(int(g) for g in state["groups"])
 
 
-def _who(groups: Sequence[int] | None) -> str:
-    return "the whole loader" if groups is None else f"a worker with lane groups {list(groups)}"
+def _who(workers: int | None) -> str:
+    return "the whole loader" if workers is None else f"one of {workers} workers"

@@ -130,6 +130,9 @@ class Scan:
     """Decoder libraries and their versions."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
     """Attributes for the root of the store, JSON values."""
+    key_order: str = "input"
+    """Order of sequences that are found while reading: ``input`` (as they first appear), or ``sorted``
+    (natural order of their ids), which lets keys that are spread over all inputs be gathered in long runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,198 @@
+"""From what a person types to a list of inputs: files, folders, globs, lists, URLs.
+
+The order is natural (``a2`` before ``a10``) within each argument and as typed between them. Whether
+a file is what its name says is decided by its source, by content.
+"""
+
+# ruff: noqa: PTH
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chunkstore.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+__all__ = ["expand", "is_url", "natural_key"]
+
+_DIGITS = re.compile(r"(\d+)")
+_URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]+://")
+_MAGIC = re.compile(r"[*?\[]")
+
+
+def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Return a key that sorts numbers in text by value.
+
+    Examples
+    --------
+    >>> sorted(["a10", "a2", "a", "b1"], key=natural_key)
+    ['a', 'a2', 'a10', 'b1']
+    """
+    pieces = _DIGITS.split(text)
+    key: list[tuple[int, int, str]] = [
+        (0, int(piece), piece) if piece.isdigit() and piece.isascii() else (1, 0, piece)
+        for piece in pieces
+        if piece
+    ]
+    return tuple(key)
+
+
+def is_url(text: str) -> bool:
+    """Whether the text names a place outside the local file system (``file://`` aside).
+
+    Examples
+    --------
+    >>> is_url("s3://bucket/a"), is_url("/tmp/a"), is_url("file:///tmp/a")
+    (True, False, False)
+    """
+    return bool(_URL.match(text)) and not text.startswith("file://")
+
+
+def expand(
+    inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    suffixes: Sequence[str] = (),
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Return the inputs as a list of absolute paths and URLs, without repeats.
+
+    Parameters
+    ----------
+    inputs : path or iterable of paths
+        Files, folders (searched to any depth), globs (``**`` too), ``@list.txt`` (one input a line, ``#``
+        starts a comment) and URLs that fsspec knows.
+    suffixes : sequence of str
+        What files of a folder must end with, e.g. ``[".avro"]``, in any case; all files if empty. A file
+        that is named itself is taken whatever its name. A folder named ``x.avro`` is a folder.
+    storage_options : mapping, optional
+        Options of the file systems of URLs.
+
+    Raises
+    ------
+    InputError
+        If an input does not exist, or there is nothing to read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ["b10.avro", "b9.AVRO", "._b1.avro", "notes.txt"]:
+    ...     _ = (folder / name).write_bytes(b"")
+    >>> [Path(p).name for p in expand(folder, [".avro"])]
+    ['b9.AVRO', 'b10.avro']
+    """
+    given = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
+    wanted = tuple(s.lower() for s in suffixes)
+    found: dict[str, None] = {}
+    for one in given:
+        for path in _one(os.fspath(one), wanted, storage_options or {}, depth=0):
+            found[path] = None
+    if not found:
+        what = f" ending in {', '.join(suffixes)}" if suffixes else ""
+        where = ", ".join(os.fspath(g) for g in given[:3]) or "no inputs given"
+        raise InputError(f"nothing to read: no file{what} in {where}")
+    return list(found)
+
+
+def _one(text: str, wanted: tuple[str, ...], options: Mapping[str, Any], depth: int) -> Iterator[str]:
+    if text.startswith("@") and not os.path.exists(text):
+        yield from _listed(text[1:], wanted, options, depth)
+    elif is_url(text):
+        yield from _remote(text, wanted, options)
+    else:
+        yield from _local(text.removeprefix("file://"), wanted)
+
+
+def _listed(name: str, wanted: tuple[str, ...], options: Mapping[str, Any], depth: int) -> Iterator[str]:
+    if depth > 8:
+        raise InputError(f"list file {name!r} names lists more than 8 deep; do they name each other?")
+    try:
+        lines = Path(name).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the list file {name!r}: {error}") from error
+    base = os.path.dirname(os.path.abspath(name))
+    for line in lines:
+        entry = line.strip()
+        if not entry or entry.startswith("#"):
+            continue
+        if entry.startswith("@"):
+            yield from _one("@" + os.path.join(base, entry[1:]), wanted, options, depth + 1)
+        elif is_url(entry):
+            yield from _one(entry, wanted, options, depth + 1)
+        else:
+            yield from _one(os.path.join(base, entry), wanted, options, depth + 1)
+
+
+def _local(text: str, wanted: tuple[str, ...]) -> Iterator[str]:
+    path = os.path.abspath(os.path.expanduser(text))
+    if os.path.isdir(path):
+        yield from _walk(path, wanted)
+    elif os.path.exists(path):
+        yield path
+    elif _MAGIC.search(text):
+        hits = sorted(glob.glob(path, recursive=True), key=natural_key)
+        for hit in hits:
+            if os.path.isdir(hit):
+                # `x/*` and `x/**` name folders beside files: their files come by the walk, once
+                yield from _walk(hit, wanted)
+            elif not _hidden(os.path.basename(hit)) and (
+                not wanted or _MAGIC.search(text) is None or _named(hit, wanted, text)
+            ):
+                yield hit
+    else:
+        raise InputError(f"no such file or folder: {text}")
+
+
+def _named(hit: str, wanted: tuple[str, ...], pattern: str) -> bool:
+    """A glob that ends in a suffix of its own (``*.dat``) is taken at its word."""
+    last = os.path.basename(pattern)
+    return hit.lower().endswith(wanted) or not last.endswith("*")
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(".")
+
+
+def _walk(root: str, wanted: tuple[str, ...]) -> Iterator[str]:
+    hits: list[str] = []
+    for folder, folders, files in os.walk(root, followlinks=False):
+        folders[:] = [f for f in folders if not _hidden(f)]
+        hits.extend(
+            os.path.join(folder, f)
+            for f in files
+            if not _hidden(f) and (not wanted or f.lower().endswith(wanted))
+        )
+    yield from sorted((h for h in hits if os.path.isfile(h)), key=natural_key)
+
+
+def _remote(text: str, wanted: tuple[str, ...], options: Mapping[str, Any]) -> Iterator[str]:
+    from ingest.remote import filesystem
+
+    system, path = filesystem(text, options)
+    scheme = text.split("://", 1)[0]
+
+    def address(hit: str) -> str:
+        return hit if "://" in hit else f"{scheme}://{hit}"
+
+    try:
+        if _MAGIC.search(text):
+            hits = [h for h in system.glob(path) if not system.isdir(h)]
+        elif system.isfile(path):
+            yield text
+            return
+        else:
+            hits = [
+                h
+                for h in system.find(path)
+                if not _hidden(h.rsplit("/", 1)[-1]) and (not wanted or h.lower().endswith(wanted))
+            ]
+    except FileNotFoundError:
+        hits = []
+    if not hits:
+        raise InputError(f"nothing to read at {text}")
+    yield from (address(h) for h in sorted(hits, key=natural_key))

@@ -1,0 +1,277 @@
+"""The ledger: what of a job is finished, in a folder beside the store.
+
+::
+
+    OUT.zarr.ledger/
+      plan.json            the plan, readable, with its hash
+      parts.jsonl          its parts, one a line
+      lock.json            who works on the store now
+      stage/000/000007.json  one small file a finished staging task
+      place.json           what the staged counts led to
+      write/000/000003.json  one small file a finished write task
+      report.json          how it ended
+
+A task is finished when its receipt is here and says the plan's hash; the presence of a chunk in
+the store proves nothing.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chunkstore.errors import IngestError
+from ingest.folder import open_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from ingest.folder import Folder
+
+__all__ = ["Ledger", "Lock", "ledger_url"]
+
+log = logging.getLogger(__name__)
+_HEARTBEAT = 10.0
+#: seconds without a heartbeat after which the lock of another machine is stale
+STALE_AFTER = 60.0
+
+
+def ledger_url(store: str) -> str:
+    """Return the place of a store's ledger.
+
+    Examples
+    --------
+    >>> ledger_url("s3://bucket/out.zarr/")
+    's3://bucket/out.zarr.ledger'
+    """
+    return store.rstrip("/") + ".ledger"
+
+
+def encode(value: Any) -> bytes:
+    """Return JSON that is the same for the same value, wherever it is made."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+class Ledger:
+    """Receipts of finished tasks, the plan and the report of one store.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> ledger = Ledger(tempfile.mkdtemp(), plan="abc")
+    >>> ledger.record("write", 7, {"rows": 3})
+    >>> ledger.receipt("write", 7), ledger.receipt("write", 8)
+    ({'plan': 'abc', 'rows': 3}, None)
+    >>> Ledger(ledger.url, plan="other").receipt("write", 7) is None
+    True
+    """
+
+    def __init__(
+        self, url: str, storage_options: Mapping[str, Any] | None = None, plan: str | None = None
+    ) -> None:
+        self.url = url
+        self.plan = plan
+        self.folder: Folder = open_folder(url, storage_options)
+
+    @staticmethod
+    def _name(stage: str, index: int) -> str:
+        return f"{stage}/{index // 1000:03d}/{index:06d}.json"
+
+    def record(self, stage: str, index: int, receipt: Mapping[str, Any]) -> None:
+        """Write the receipt of a finished task, with the plan's hash."""
+        self.folder.put(self._name(stage, index), encode({**receipt, "plan": self.plan}))
+
+    def receipt(self, stage: str, index: int) -> dict[str, Any] | None:
+        """Return the receipt of a task of this plan; ``None`` if there is none that can be read."""
+        try:
+            value = json.loads(self.folder.get(self._name(stage, index)))
+        except (FileNotFoundError, ValueError):
+            return None
+        if not isinstance(value, dict) or value.get("plan") != self.plan:
+            return None
+        return value
+
+    def forget(self, stage: str, index: int) -> None:
+        """Remove the receipt of a task that must be done again."""
+        self.folder.delete(self._name(stage, index))
+
+    def receipts(self, stage: str, count: int) -> Iterator[dict[str, Any]]:
+        """Yield the receipts of tasks 0 .. ``count - 1`` in order, one in memory at a time."""
+        for index in range(count):
+            receipt = self.receipt(stage, index)
+            if receipt is None:
+                raise IngestError(
+                    f"the ledger {self.url} has lost the receipt of {stage} task {index}; "
+                    "run again with --resume"
+                )
+            yield receipt
+
+    def put_json(self, name: str, value: Any) -> None:
+        """Write a document for people: indented, keys in order."""
+        text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+        self.folder.put(name, text.encode("utf-8", "surrogatepass") + b"\n")
+
+    def get_json(self, name: str) -> Any:
+        """Return a document; ``None`` if there is none that can be read."""
+        try:
+            return json.loads(self.folder.get(name))
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def exists(self) -> bool:
+        """Whether a plan is here."""
+        return self.folder.size("plan.json") is not None
+
+
+def _start_of(pid: int) -> str | None:
+    """When a process of this machine started, so that a number used again is not taken for it."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = text.rsplit(")", 1)[-1].split()
+    if fields and fields[0] in "ZX":
+        return None  # a zombie writes nothing
+    return fields[19] if len(fields) > 19 else None
+
+
+def _alive(pid: int, started: str | None) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    if started is None or not Path("/proc/self/stat").exists():
+        return True
+    return _start_of(pid) == started
+
+
+class Lock:
+    """One job a store: who holds it, since when, and whether the holder still lives.
+
+    A lock of this machine is stale as soon as its process is gone; one of another machine after a
+    minute without a heartbeat. A stale lock is taken over, and that is logged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = open_folder(tempfile.mkdtemp())
+    >>> with Lock(folder, "out.zarr"):
+    ...     Lock(folder, "out.zarr").acquire()
+    Traceback (most recent call last):
+    chunkstore.errors.IngestError: another job works on out.zarr: ...
+    """
+
+    def __init__(self, folder: Folder, store: str) -> None:
+        self.folder = folder
+        self.store = store
+        self.token = uuid.uuid4().hex
+        self._since = time.time()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def _info(self) -> bytes:
+        return encode(
+            {
+                "token": self.token,
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "started": _start_of(os.getpid()),
+                "user": _user(),
+                "since": self._since,
+                "heartbeat": time.time(),
+            }
+        )
+
+    def acquire(self) -> None:
+        """Take the lock, or raise ``IngestError`` that names its holder."""
+        for _ in range(5):
+            if self.folder.create("lock.json", self._info()):
+                break
+            held = self._held()
+            if held is None:
+                continue
+            if not self._stale(held):
+                since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(held.get("since", 0))))
+                raise IngestError(
+                    f"another job works on {self.store}: process {held.get('pid')} of {held.get('user')} on "
+                    f"{held.get('host')}, since {since}; wait for it, or end it and run again with --resume"
+                )
+            log.warning(
+                "taking over the lock of a job that is gone: process %s on %s",
+                held.get("pid"),
+                held.get("host"),
+            )
+            self.folder.delete("lock.json")
+        else:
+            raise IngestError(f"cannot take the lock of {self.store}: other jobs are starting; try again")
+        self._thread = threading.Thread(target=self._beat, name="ingest-lock", daemon=True)
+        self._thread.start()
+
+    def _held(self) -> dict[str, Any] | None:
+        try:
+            value = json.loads(self.folder.get("lock.json"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            return {"host": None}
+        return value if isinstance(value, dict) else {"host": None}
+
+    def _stale(self, held: Mapping[str, Any]) -> bool:
+        if held.get("host") == socket.gethostname():
+            return not _alive(int(held.get("pid", 0)), held.get("started"))
+        age = self.folder.age("lock.json")
+        return age is not None and age > STALE_AFTER
+
+    def _beat(self) -> None:
+        while not self._stop.wait(_HEARTBEAT):
+            try:
+                if not self.held():
+                    log.warning("the lock of %s was taken by another job", self.store)
+                    return
+                self.folder.put("lock.json", self._info())
+            except Exception as error:
+                log.warning("cannot renew the lock of %s: %s", self.store, error)
+
+    def held(self) -> bool:
+        """Whether the lock is still ours."""
+        held = self._held()
+        return held is not None and held.get("token") == self.token
+
+    def release(self) -> None:
+        """Give the lock back, if it is ours."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=_HEARTBEAT)
+            self._thread = None
+        if self.held():
+            self.folder.delete("lock.json")
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"

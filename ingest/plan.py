@@ -1,0 +1,516 @@
+"""The plan: what will be read, what the store will hold, how the work is cut. Pure, hashed, readable.
+
+A plan is made from a scan and a few choices, and never changes. Its hash covers everything that
+decides a byte of the store: source and options, decoder versions, fields, inputs with their
+identities, parts, layout. Two plans can be compared, and the difference said in words. Lengths of chunk
+and shard of staged sources are decided once the rows are counted, by :func:`choose_layout` as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chunkstore.errors import ConfigError, IngestError, MemoryLimitError
+from chunkstore.layout import FieldSpec, Layout, parse_bytes
+from ingest.place import group_by_bytes, place_parts
+from ingest.protocol import ColumnSpec, CutRule, Fault, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ingest.place import PartPlaces
+    from ingest.protocol import Scan
+
+__all__ = [
+    "BASE_MEMORY",
+    "Choices",
+    "Job",
+    "Plan",
+    "choose_layout",
+    "make_plan",
+    "row_bytes",
+    "write_memory",
+]
+
+_MIB = 1024 * 1024
+#: bytes of a worker before any data: Python, numpy, zarr, dask, a compiled decoder
+BASE_MEMORY = 384 * _MIB
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the person who runs the job chooses, apart from the source's own options."""
+
+    chunk: int | str | None = None
+    """Obs decoded at once, or bytes as text; ``None`` for the default."""
+    shard: int | str | None = None
+    """Obs in one stored object, or bytes as text; ``None`` for the largest that fits, 64 MiB at most."""
+    codec: str = "default"
+    """Compression of all fields."""
+    memory_limit: int = 2048 * _MIB
+    """Peak bytes of one worker."""
+    on_error: str = "quarantine"
+    """``quarantine`` and go on, or ``stop`` at the first fault that loses rows."""
+    max_bad: int | str | None = None
+    """Faults, or share of rows, after which the job gives up."""
+
+    def __post_init__(self) -> None:
+        if self.on_error not in {"quarantine", "stop"}:
+            raise ConfigError(f"on_error is {self.on_error!r}; it is 'quarantine' or 'stop'")
+
+
+def row_bytes(fields: Sequence[FieldSpec]) -> int:
+    """Return the decoded bytes of one obs of all fields, masks included.
+
+    Examples
+    --------
+    >>> row_bytes([FieldSpec("a", "float32", items=3), FieldSpec("n", "int64", nullable=True)])
+    21
+    """
+    return sum(f.bytes_per_obs + f.nullable for f in fields)
+
+
+def widest(fields: Sequence[FieldSpec]) -> int:
+    """Return the decoded bytes of one obs of the widest field."""
+    return max((f.bytes_per_obs for f in fields), default=1)
+
+
+def aside_bytes(order: str, time_field: str | None, cut: CutRule | None) -> int:
+    """Return the bytes an obs that a write task holds beside the values, to sort, compare and cut."""
+    sort = 24 if order == "sort" else 0
+    return sort + (10 if time_field is not None else 0) + (2 if cut is not None else 0)
+
+
+def write_memory(
+    shard: int, fields: Sequence[FieldSpec], part_memory: int, *, staged: bool, aside: int = 0
+) -> int:
+    """Return the peak bytes of a worker that writes shards of ``shard`` obs.
+
+    A placed source decodes all fields at once, so a shard of each is held; from scratch they come one after the
+    other. Encoding needs the compressed chunks and the assembled object beside the values.
+    """
+    encode = 2 * widest(fields) * shard
+    if not staged:
+        return BASE_MEMORY + part_memory + (row_bytes(fields) + aside) * shard + encode
+    return BASE_MEMORY + (widest(fields) + aside) * shard + encode + 16 * _MIB
+
+
+def choose_layout(
+    n_obs: int,
+    fields: Sequence[FieldSpec],
+    choices: Choices,
+    part_memory: int = 0,
+    *,
+    staged: bool = False,
+    aside: int = 0,
+) -> Layout:
+    """Choose chunk and shard lengths that keep a worker within its memory limit.
+
+    Where the shard is not given it is 1/32 of the data, at least 4 and at most 64 MiB of the widest field, and
+    less if the memory limit asks for it: never a matter of how many workers there are.
+
+    Raises
+    ------
+    MemoryLimitError
+        If the shard asked for, or a single chunk, does not fit.
+
+    Examples
+    --------
+    >>> choose_layout(10**9, [FieldSpec("x", "float32")], Choices())
+    Layout(n_obs=1000000000, chunk=65536, shard=16777216)
+    >>> choose_layout(10**9, [FieldSpec("x", "float32")], Choices(memory_limit=500 * 2**20))
+    Layout(n_obs=1000000000, chunk=65536, shard=10092544)
+    """
+    base = Layout.plan(n_obs, fields, choices.chunk, choices.shard)
+    limit = choices.memory_limit
+
+    def need(shard: int) -> int:
+        return write_memory(min(shard, max(n_obs, 1)), fields, part_memory, staged=staged, aside=aside)
+
+    if choices.shard is not None:
+        if need(base.shard) > limit:
+            raise MemoryLimitError(
+                f"a shard of {base.shard} obs needs {_mib(need(base.shard))} a worker and the memory limit is "
+                f"{_mib(limit)}; lower the shard or raise memory_limit"
+            )
+        return base
+    if need(base.chunk) > limit:
+        raise MemoryLimitError(
+            f"a worker needs at least {_mib(need(base.chunk))} and the memory limit is {_mib(limit)}; raise "
+            "memory_limit, or lower the chunk"
+        )
+    width = widest(fields)
+    wanted = min(max(n_obs // 32, 4 * _MIB // width), 64 * _MIB // width)
+    chunks = max(1, wanted // base.chunk)
+    if need(chunks * base.chunk) > limit:
+        low, high = 1, chunks
+        while low + 1 < high:
+            middle = (low + high) // 2
+            low, high = (middle, high) if need(middle * base.chunk) <= limit else (low, middle)
+        chunks = low
+    return replace(base, shard=chunks * base.chunk)
+
+
+def _mib(nbytes: int) -> str:
+    return f"{-(-nbytes // _MIB)} MiB"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every task of a job is told: places, source, fields. Small, and the same for all."""
+
+    store: str
+    """URL of the store."""
+    ledger: str
+    """URL of the ledger."""
+    scratch: str
+    """URL of the scratch folder."""
+    storage_options: Mapping[str, Any]
+    """Options of object stores."""
+    plan: str
+    """The plan's hash."""
+    token: str
+    """The lock's token: a task of a job that lost its lock writes nothing."""
+    source: str
+    """Name of the source."""
+    options: Mapping[str, Any]
+    """Options of the source."""
+    fields: tuple[FieldSpec, ...]
+    """Fields of the store."""
+    time_field: str | None
+    """The field that orders obs."""
+    order: str
+    """``keep``, ``sort`` or ``error``."""
+    cut: CutRule | None
+    """Where sequences are cut."""
+    segment: int
+    """Bytes of decoded rows that staging gathers before it writes them to scratch."""
+    layout: Layout | None = None
+    """Lengths along obs, once known."""
+    on_error: str = "quarantine"
+    """Whether a fault that loses rows ends the job."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be done; see the module.
+
+    Use :func:`make_plan`; :meth:`to_json` is what the file holds.
+    """
+
+    source: str
+    """Name of the source."""
+    options: Mapping[str, Any]
+    """All options of the source."""
+    versions: Mapping[str, str]
+    """Decoder libraries and their versions."""
+    fields: tuple[FieldSpec, ...]
+    """Fields of the store."""
+    columns: tuple[ColumnSpec, ...]
+    """Columns along ``sequence``."""
+    parts: Sequence[Part]
+    """Everything to be read, in order."""
+    keys: tuple[str, ...]
+    """Sequence ids known at the scan."""
+    key_labels: Mapping[str, tuple[Any, ...]]
+    """Columns known at the scan, one value for each of ``keys``."""
+    key_order: str
+    """``input`` or ``sorted``."""
+    placed: bool
+    """Whether rows are written straight to their place, without staging."""
+    time_field: str | None
+    """The field that orders obs."""
+    order: str
+    """``keep``, ``sort`` or ``error``."""
+    cut: CutRule | None
+    """Where sequences are cut."""
+    attrs: Mapping[str, Any]
+    """Attributes of the store."""
+    faults: tuple[Fault, ...]
+    """What the scan found wrong."""
+    choices: Choices
+    """What the person chose."""
+    layout: Layout | None
+    """Lengths along obs; ``None`` until staged rows are counted."""
+    places: PartPlaces | None = None
+    """Where placed parts go."""
+    groups: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
+    """int64[G + 1]: parts of each staging task."""
+    part_memory: int = 0
+    """Peak bytes that reading one part needs."""
+    nbytes: int = 0
+    """Encoded bytes of all parts."""
+    claimed: int = 0
+    """Rows claimed by all parts that claim any."""
+    parts_hash: str = ""
+    """SHA-256 of the lines of the parts."""
+    segment: int = 64 * _MIB
+    """Bytes that staging gathers before it writes them to scratch."""
+
+    def head(self) -> dict[str, Any]:
+        """Return everything but the parts, as JSON values; what the hash is made of."""
+        return {
+            "format": FORMAT,
+            "source": self.source,
+            "options": dict(self.options),
+            "versions": dict(self.versions),
+            "fields": [field_to_json(f) for f in self.fields],
+            "columns": [
+                {k: getattr(c, k) for k in ("name", "dtype", "units", "long_name", "categorical")}
+                for c in self.columns
+            ],
+            "time_field": self.time_field,
+            "order": self.order,
+            "key_order": self.key_order,
+            "cut": None
+            if self.cut is None
+            else {"on_change": list(self.cut.on_change), "max_gap": self.cut.max_gap},
+            "attrs": dict(self.attrs),
+            "way": "placed" if self.placed else "staged",
+            "sequences_known": len(self.keys),
+            "keys_sha256": _digest([[list(self.keys)], sorted(self.key_labels.items())]),
+            "files": len({p.file for p in self.parts}),
+            "parts": len(self.parts),
+            "parts_sha256": self.parts_hash,
+            "bytes_in": self.nbytes,
+            "rows_claimed": self.claimed,
+            "codec": self.choices.codec,
+            "layout": None
+            if self.layout is None
+            else {"n_obs": self.layout.n_obs, "chunk": self.layout.chunk, "shard": self.layout.shard},
+            "layout_asked": {"chunk": self.choices.chunk, "shard": self.choices.shard}
+            if self.layout is None
+            else None,
+        }
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of :meth:`head`."""
+        return _digest(self.head())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what ``plan.json`` holds."""
+        return {**self.head(), "hash": self.hash}
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines of ``parts.jsonl``."""
+        for part in self.parts:
+            yield part_line(part)
+
+    @property
+    def aside(self) -> int:
+        """Bytes an obs that a write task holds beside the values."""
+        return aside_bytes(self.order, self.time_field, self.cut)
+
+    @property
+    def memory(self) -> int:
+        """Peak bytes of a worker."""
+        stage = 0 if self.placed else BASE_MEMORY + self.part_memory + 2 * self.segment
+        if self.layout is None:
+            return max(stage, self.choices.memory_limit if stage == 0 else stage)
+        shard = min(self.layout.shard, max(1, self.layout.n_obs))
+        write = write_memory(shard, self.fields, self.part_memory, staged=not self.placed, aside=self.aside)
+        return max(stage, write)
+
+    @property
+    def n_stage_tasks(self) -> int:
+        """Number of staging tasks; 0 for placed sources."""
+        return 0 if self.placed else self.groups.size - 1
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, bytes):
+        return value.hex()
+    raise ConfigError(f"{value!r} is no JSON value; options and labels of a source must be")
+
+
+def field_to_json(spec: FieldSpec) -> dict[str, Any]:
+    """Return a field as JSON values."""
+    return {
+        "name": spec.name,
+        "dtype": spec.dtype,
+        "items": spec.items,
+        "units": spec.units,
+        "long_name": spec.long_name,
+        "nullable": spec.nullable,
+        "scale_factor": spec.scale_factor,
+        "categories": None if spec.categories is None else list(spec.categories),
+        "attrs": dict(spec.attrs),
+    }
+
+
+def part_line(part: Part) -> bytes:
+    """Return one line of ``parts.jsonl``: a list in the order of the fields of ``Part``."""
+    row = [
+        part.index,
+        part.file,
+        part.identity,
+        part.nbytes,
+        part.claimed,
+        part.memory,
+        part.sequence,
+        part.payload,
+    ]
+    text = json.dumps(row, separators=(",", ":"), sort_keys=True, default=_plain)
+    return text.encode("utf-8", "surrogatepass") + b"\n"
+
+
+def make_plan(scan: Scan, choices: Choices) -> Plan:
+    """Turn a scan into a plan.
+
+    Raises
+    ------
+    IngestError
+        If the scan contradicts itself.
+    MemoryLimitError
+        If the work does not fit into the memory limit.
+    """
+    _check(scan)
+    n = len(scan.parts)
+    nbytes = np.zeros(n, np.int64)
+    claimed = np.zeros(n, np.int64)
+    sequence = np.zeros(n, np.int64)
+    memory = 0
+    worst = ""
+    sha = hashlib.sha256()
+    for i, part in enumerate(scan.parts):
+        if part.index != i:
+            raise IngestError(
+                f"source {scan.source!r} gave part {part.index} in place {i}; parts must be in order"
+            )
+        nbytes[i], claimed[i], sequence[i] = part.nbytes, part.claimed, part.sequence
+        if part.memory > memory:
+            memory, worst = part.memory, part.file
+        sha.update(part_line(part))
+    staged = not scan.placed or scan.order == "sort"
+    limit = choices.memory_limit
+    if BASE_MEMORY + memory > limit:
+        raise MemoryLimitError(
+            f"reading {worst} needs {_mib(BASE_MEMORY + memory)} a worker and the memory limit is {_mib(limit)}; "
+            "raise memory_limit"
+        )
+    layout = None
+    places = None
+    if scan.placed:
+        if n and (claimed.min() < 0 or sequence.min() < 0 or sequence.max() >= len(scan.keys)):
+            raise IngestError(
+                f"source {scan.source!r} says its parts are placed, but not where all of them go"
+            )
+        places = place_parts(sequence, claimed, len(scan.keys))
+        layout = choose_layout(
+            places.n_obs,
+            scan.fields,
+            choices,
+            memory,
+            staged=staged,
+            aside=aside_bytes(scan.order, scan.time_field, scan.cut),
+        )
+    segment = max(_MIB, min(64 * _MIB, (limit - BASE_MEMORY - memory) // 3))
+    return Plan(
+        source=scan.source,
+        options=scan.options,
+        versions=scan.versions,
+        fields=tuple(scan.fields),
+        columns=tuple(scan.columns),
+        parts=scan.parts,
+        keys=tuple(scan.keys),
+        key_labels=scan.key_labels,
+        key_order=scan.key_order,
+        placed=not staged,
+        time_field=scan.time_field,
+        order=scan.order,
+        cut=scan.cut,
+        attrs=scan.attrs,
+        faults=tuple(scan.faults),
+        choices=choices,
+        layout=None if staged else layout,
+        places=None if staged else places,
+        groups=group_by_bytes(nbytes, stage_target(int(nbytes.sum()))),
+        part_memory=memory,
+        nbytes=int(nbytes.sum()),
+        claimed=int(claimed[claimed > 0].sum()),
+        parts_hash=sha.hexdigest(),
+        segment=segment,
+    )
+
+
+def stage_target(total: int) -> int:
+    """Return the encoded bytes of one staging task: 1/64 of the inputs, within 256 KiB and 16 MiB."""
+    return min(16 * _MIB, max(256 * 1024, total // 64))
+
+
+def _check(scan: Scan) -> None:
+    names = [f.name for f in scan.fields]
+    if len(set(names)) != len(names):
+        raise IngestError(f"source {scan.source!r} names a field twice: {', '.join(names)}")
+    if not names:
+        raise ConfigError("no field is left to store; choose at least one")
+    if scan.order not in {"keep", "sort", "error"}:
+        raise ConfigError(f"order is {scan.order!r}; it is 'keep', 'sort' or 'error'")
+    if scan.order != "keep" and scan.time_field is None:
+        raise ConfigError(f"order {scan.order!r} needs a time field; name one, or choose 'keep'")
+    if scan.time_field is not None and scan.time_field not in names:
+        raise ConfigError(f"the time field {scan.time_field!r} is none of the fields: {', '.join(names)}")
+    if scan.cut is not None and scan.cut.max_gap is not None and scan.time_field is None:
+        raise ConfigError("cutting at gaps of time needs a time field")
+    for name, values in scan.key_labels.items():
+        if len(values) != len(scan.keys):
+            raise IngestError(f"column {name!r} has {len(values)} values for {len(scan.keys)} sequences")
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return what differs between two plans' JSON, one clear line each.
+
+    Examples
+    --------
+    >>> difference({"codec": "zstd", "hash": "a"}, {"codec": "lz4", "hash": "b"})
+    ["codec was 'zstd' and is 'lz4' now"]
+    """
+    found = []
+    for name in sorted({*old, *new} - {"hash"}):
+        before, now = old.get(name), new.get(name)
+        if before == now:
+            continue
+        if isinstance(before, dict) and isinstance(now, dict):
+            found += [f"{name}.{line}" for line in difference(before, now)]
+        elif isinstance(before, list) and isinstance(now, list) and name == "fields":
+            found.append(_lists(name, before, now))
+        elif name == "parts_sha256":
+            found.append("the inputs changed (see which below)")
+        elif name != "keys_sha256" or old.get("parts_sha256") == new.get("parts_sha256"):
+            found.append(f"{name} was {before!r} and is {now!r} now")
+    return found
+
+
+def _lists(name: str, before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> str:
+    old = {b["name"]: b for b in before}
+    new = {n["name"]: n for n in now}
+    gone = [n for n in old if n not in new]
+    come = [n for n in new if n not in old]
+    other = [n for n in old if n in new and old[n] != new[n]]
+    words = [f"{w} {', '.join(x)}" for w, x in (("without", gone), ("with", come), ("changed", other)) if x]
+    return f"{name}: {'; '.join(words) or 'in another order'}"
+
+
+def changed_files(old: Iterator[Any], new: Sequence[Part], most: int = 5) -> list[str]:
+    """Return which inputs came, went or changed, as lines; ``old`` are the rows of ``parts.jsonl``."""
+    before = {row[1]: row[2] for row in old}
+    now = {p.file: p.identity for p in new}
+    lines = [f"new: {f}" for f in now if f not in before]
+    lines += [f"gone: {f}" for f in before if f not in now]
+    lines += [f"changed: {f}" for f in now if f in before and before[f] != now[f]]
+    more = len(lines) - most
+    return lines[:most] + ([f"and {more} more"] if more > 0 else [])

@@ -1,0 +1,64 @@
+"""URLs of other places: which library opens them.
+
+Inputs are opened through fsspec, whose drivers are optional. Where the driver of a cloud is not
+installed but obstore is, obstore stands in. Credentials come by the usual means only: the
+environment, the machine's role, configuration files, or ``storage_options``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from chunkstore.errors import ConfigError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["filesystem", "register_clouds"]
+
+_CLOUDS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl")
+
+
+def register_clouds() -> None:
+    """Let obstore serve the clouds for which fsspec has no driver installed. Safe to call again."""
+    import fsspec
+
+    try:
+        import obstore.fsspec
+    except ImportError:
+        return
+    for scheme in _CLOUDS:
+        try:
+            fsspec.get_filesystem_class(scheme)
+        except (ImportError, ValueError):
+            try:
+                obstore.fsspec.register(scheme)
+            except Exception:  # noqa: S112  # a scheme that this obstore does not know
+                continue
+
+
+def filesystem(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
+    """Return (fsspec file system, path in it) of a URL.
+
+    Raises
+    ------
+    MissingDependencyError
+        If no library that opens this kind of URL is installed.
+    ConfigError
+        If the URL cannot be understood.
+
+    Examples
+    --------
+    >>> filesystem("memory://a/b")[1]
+    '/a/b'
+    """
+    import fsspec
+
+    register_clouds()
+    try:
+        system, path = fsspec.core.url_to_fs(url, **dict(storage_options or {}))
+    except ImportError as error:
+        raise MissingDependencyError(f"{url}: {error}; pip install 'chunkstore[cloud]'") from error
+    except ValueError as error:
+        raise ConfigError(f"{url}: {error}") from error
+    return system, path

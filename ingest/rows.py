@@ -1,0 +1,176 @@
+"""Batches as the engine wants them: every column there, of the right dtype, and every row accounted for.
+
+A source may leave out a column that a batch knows nothing of, or a mask where nothing is null. Here
+they are filled in, and what breaks the protocol is an error that names the source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chunkstore.errors import IngestError
+from ingest.faults import loses_rows
+from ingest.protocol import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from chunkstore.layout import FieldSpec
+    from ingest.protocol import Batch, Part
+
+__all__ = ["Account", "column_of", "empty_column", "fill_lost", "lost_mask", "mask_name", "null_of"]
+
+
+def mask_name(field: str) -> str:
+    """Return the name of the array that says where a nullable field has values."""
+    return f"{field}_valid"
+
+
+def null_of(spec: FieldSpec) -> Any:
+    """Return what stands for no value: NaN for floats, else zero."""
+    return np.nan if spec.np_dtype.kind == "f" else spec.np_dtype.type(0)
+
+
+def empty_column(spec: FieldSpec, n: int) -> np.ndarray:
+    """Return ``n`` rows without values."""
+    return np.full(spec.shape(n), null_of(spec), spec.np_dtype)
+
+
+def column_of(batch: Batch, spec: FieldSpec, part: Part) -> np.ndarray:
+    """Return the values of a field in a batch, checked.
+
+    Raises
+    ------
+    IngestError
+        If shape or dtype are not what the scan promised.
+    """
+    values = batch.columns.get(spec.name)
+    if values is None:
+        return empty_column(spec, batch.rows)
+    if values.shape != spec.shape(batch.rows):
+        raise IngestError(
+            f"{part.file}: field {spec.name!r} came with shape {values.shape}, promised was {spec.shape(batch.rows)}"
+        )
+    if values.dtype != spec.np_dtype:
+        if not np.can_cast(values.dtype, spec.np_dtype, "safe"):
+            raise IngestError(
+                f"{part.file}: field {spec.name!r} came as {values.dtype}, promised was {spec.dtype}"
+            )
+        values = values.astype(spec.np_dtype)
+    return values
+
+
+def mask_of(batch: Batch, spec: FieldSpec) -> np.ndarray:
+    """Return where a nullable field has values in a batch."""
+    mask = batch.columns.get(mask_name(spec.name))
+    if mask is None:
+        return np.full(batch.rows, spec.name in batch.columns)
+    return np.asarray(mask, bool)
+
+
+def lost_mask(batch: Batch) -> np.ndarray | None:
+    """Return bool[rows], True where a row stands for lost data; ``None`` where none does."""
+    if not batch.lost:
+        return None
+    mask = np.zeros(batch.rows, bool)
+    for start, stop in batch.lost:
+        mask[start:stop] = True
+    return mask
+
+
+def fill_lost(times: np.ndarray, lost: np.ndarray) -> np.ndarray:
+    """Return times in which lost rows have the time of the row before them, so that sorting keeps them there.
+
+    Examples
+    --------
+    >>> fill_lost(np.array([0, 5, 0, 0, 9]), np.array([True, False, True, True, False])).tolist()
+    [5, 5, 5, 5, 9]
+    """
+    known = np.flatnonzero(~lost)
+    if known.size == 0:
+        return times
+    at = np.searchsorted(known, np.arange(times.size), side="right") - 1
+    filled: np.ndarray = times[known[at.clip(min=0)]]
+    return filled
+
+
+@dataclass(slots=True)
+class Account:
+    """Where the rows of one part went; ``rows_in = stored + gap + quarantined`` always."""
+
+    part: int
+    """Index of the part."""
+    file: str
+    """Its input."""
+    rows_in: int = 0
+    """Rows claimed, or met where nothing is claimed."""
+    stored: int = 0
+    """Rows whose data is in the store."""
+    gap: int = 0
+    """Rows that have a place in the store but no data."""
+    quarantined: int = 0
+    """Rows that are not in the store."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+
+def settle(part: Part, good: int, gap: int, faults: Sequence[Fault]) -> tuple[Account, list[Fault]]:
+    """Close the account of a part.
+
+    Rows that faults name without giving them a place were lost; if claims, rows and faults do not add up, the
+    difference is a fault of its own, so that nothing vanishes in silence.
+
+    Examples
+    --------
+    >>> from ingest.protocol import Part
+    >>> account, more = settle(Part(0, "f", "", 0, 10, 0), good=6, gap=1, faults=[Fault("x", "f", "m", rows=2)])
+    >>> account.rows_in, account.stored, account.gap, account.quarantined
+    (10, 6, 1, 3)
+    >>> [(f.code, f.rows) for f in more]
+    [('rows-unaccounted', 1)]
+    """
+    named = sum(f.rows for f in faults if loses_rows(f))
+    named_outside = max(0, named - gap)
+    extra: list[Fault] = []
+    quarantined = named_outside
+    rows_in = good + gap + quarantined
+    if part.claimed >= 0 and rows_in != part.claimed:
+        missing = part.claimed - rows_in
+        if missing > 0:
+            extra.append(
+                Fault(
+                    "rows-unaccounted",
+                    part.file,
+                    f"{missing} of {part.claimed} claimed rows are neither stored nor named by a fault",
+                    rows=missing,
+                )
+            )
+            quarantined += missing
+            rows_in = part.claimed
+        else:
+            extra.append(
+                Fault(
+                    "rows-unclaimed",
+                    part.file,
+                    f"{-missing} rows more than the {part.claimed} claimed are stored",
+                    rows=0,
+                    action="kept",
+                )
+            )
+    return Account(part.index, part.file, rows_in, good, gap, quarantined), extra
+
+
+def total(accounts: Iterable[Account]) -> Account:
+    """Return the sum of accounts."""
+    whole = Account(-1, "")
+    for one in accounts:
+        whole.rows_in += one.rows_in
+        whole.stored += one.stored
+        whole.gap += one.gap
+        whole.quarantined += one.quarantined
+    return whole

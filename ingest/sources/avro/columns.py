@@ -1,0 +1,491 @@
+"""What the fields of a schema become: columns along ``obs``, keys, labels, or nothing, with the reason.
+
+One table of decisions for the scan, the kernel and the fallback, so that all three agree.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chunkstore.errors import ConfigError, UnknownNameError, UnsupportedError
+from chunkstore.layout import RESERVED, FieldSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ingest.sources.avro.options import AvroOptions
+    from ingest.sources.avro.schema import Node
+
+__all__ = ["Column", "KeyColumn", "Leaf", "Plan", "leaves", "make_plan"]
+
+ITEM = "[]"
+MAX_LEAVES = 20_000
+NUMBERS = ("boolean", "int", "long", "float", "double")
+KEY_KINDS = ("string", "bytes", "int", "long", "boolean", "enum", "fixed", "float", "double")
+_UNIT = {"millis": "milliseconds", "micros": "microseconds", "nanos": "nanoseconds"}
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One path through a schema that ends at something without parts."""
+
+    steps: tuple[str, ...]
+    """Names of fields; ``[]`` goes into an array."""
+    node: Node
+    """What stands there; with the union around it taken off."""
+    nullable: bool
+    """Whether a null or another branch may stand there, or anywhere above."""
+    null_items: bool = False
+    """Whether a null may stand inside the innermost array."""
+    kinds: tuple[str, ...] = ()
+    """All kinds of a union of numbers."""
+    reason: str = ""
+    """Why it cannot be stored, where that is known already."""
+    doc: str | None = None
+
+    @property
+    def path(self) -> str:
+        """Dotted path, arrays left out."""
+        return ".".join(s for s in self.steps if s != ITEM)
+
+    @property
+    def depth(self) -> int:
+        """Number of arrays above."""
+        return sum(s == ITEM for s in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column along ``obs``."""
+
+    name: str
+    """Name in the store."""
+    steps: tuple[str, ...]
+    kind: str
+    """boolean, int, long, float, double, enum, fixed, duration or decimal: what is read."""
+    dtype: str
+    """Numpy's name of what is stored."""
+    items: int = 0
+    """Length of the vector; 0 for a scalar."""
+    nullable: bool = False
+    null_items: bool = False
+    null_value: int | None = None
+    """What stands for null, where no mask is wanted."""
+    symbols: tuple[str, ...] = ()
+    """Of the reader's enum."""
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    units: str | None = None
+    scale_factor: float | None = None
+    long_name: str | None = None
+
+    @property
+    def masked(self) -> bool:
+        """Whether a column ``<name>_valid`` stands beside it."""
+        return self.nullable and self.null_value is None and np.dtype(self.dtype).kind != "f"
+
+    def spec(self) -> FieldSpec:
+        """What the store is told."""
+        return FieldSpec(
+            self.name,
+            self.dtype,
+            items=self.items,
+            units=self.units,
+            long_name=self.long_name,
+            nullable=self.masked,
+            scale_factor=self.scale_factor,
+            categories=self.symbols or None,
+            attrs=dict(self.attrs),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A key or a label: one value a record, gathered in a dictionary."""
+
+    name: str
+    steps: tuple[str, ...]
+    kind: str
+    dtype: str
+    """``string`` or numpy's name: what the column along ``sequence`` has."""
+    symbols: tuple[str, ...] = ()
+    units: str | None = None
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is taken of each record."""
+
+    columns: tuple[Column, ...]
+    keys: tuple[KeyColumn, ...]
+    labels: tuple[KeyColumn, ...]
+    per_record: bool
+    """Whether a record is a sequence, and obs are the items of its arrays."""
+    left: Mapping[str, str] = field(default_factory=dict)
+    """Path -> why it is not stored."""
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """Arrays whose items are obs, as steps; ``((),)`` where records are obs."""
+        if not self.per_record:
+            return ((),)
+        return tuple(dict.fromkeys(group_of(c.steps) for c in self.columns))
+
+    @property
+    def row_bytes(self) -> int:
+        """Decoded bytes of one obs, masks included."""
+        return sum(np.dtype(c.dtype).itemsize * max(1, c.items) + c.masked for c in self.columns)
+
+
+def group_of(steps: Sequence[str]) -> tuple[str, ...]:
+    """Steps up to and with the first array.
+
+    Examples
+    --------
+    >>> group_of(("lpc", "[]", "[]"))
+    ('lpc', '[]')
+    """
+    return tuple(steps[: list(steps).index(ITEM) + 1])
+
+
+def leaves(root: Node) -> list[Leaf]:
+    """List every path that ends at a primitive, enum or fixed, in the order of the schema.
+
+    Maps, recursions and unions that do not come down to one type end a path with a ``reason``.
+
+    Raises
+    ------
+    UnsupportedError
+        If there are more than 20,000.
+    """
+    out: list[Leaf] = []
+
+    def walk(
+        node: Node,
+        steps: tuple[str, ...],
+        nullable: bool,
+        null_items: bool,
+        busy: tuple[int, ...],
+        doc: str | None,
+    ) -> None:
+        if len(out) > MAX_LEAVES:
+            raise UnsupportedError(
+                f"the schema has more than {MAX_LEAVES} fields when its records are laid flat; name the fields"
+            )
+
+        def leaf(node: Node, reason: str = "", kinds: tuple[str, ...] = ()) -> None:
+            out.append(Leaf(steps, node, nullable, null_items, kinds, reason, doc))
+
+        if len(steps) > 64:
+            return leaf(node, "it lies more than 64 levels deep")
+        if node.kind == "union":
+            branches = [b for b in node.branches if b.kind != "null"]
+            if len(branches) < len(node.branches):
+                if steps and steps[-1] == ITEM:
+                    null_items = True
+                else:
+                    nullable = True
+            if not branches:
+                return leaf(node, "it is always null")
+            if len(branches) == 1:
+                return walk(branches[0], steps, nullable, null_items, busy, doc)
+            kinds = tuple(b.kind for b in branches)
+            if all(k in NUMBERS[1:] for k in kinds) and not any(b.logical for b in branches):
+                return leaf(node, kinds=kinds)
+            records = [b for b in branches if b.kind == "record"]
+            if len(records) == 1 and not any(b.kind in ("array", "map") for b in branches):
+                return walk(records[0], steps, True, null_items, busy, doc)
+            return leaf(node, f"a union of {', '.join(kinds)} is not one type")
+        if node.kind == "record":
+            if id(node) in busy:
+                return leaf(node, f"the schema is recursive here ({node.name})")
+            for f in node.fields:
+                walk(f.node, (*steps, f.name), nullable, null_items, (*busy, id(node)), f.doc or None)
+            return None
+        if node.kind == "array":
+            assert node.items is not None
+            return walk(node.items, (*steps, ITEM), nullable, null_items, busy, doc)
+        if node.kind == "map":
+            return leaf(node, "a map has no fixed set of fields")
+        if node.kind == "null":
+            return leaf(node, "it is always null")
+        return leaf(node)
+
+    walk(root, (), False, False, (), None)
+    return out
+
+
+def _units(node: Node) -> tuple[str | None, dict[str, Any]]:
+    logical = node.logical
+    if logical is None:
+        return None, {}
+    attrs: dict[str, Any] = {"avro_logical_type": logical}
+    unit = _UNIT.get(logical.rpartition("-")[2])
+    if logical == "date":
+        return "days since 1970-01-01", attrs
+    if logical.startswith(("timestamp", "local-timestamp")):
+        return f"{unit} since 1970-01-01", attrs
+    if logical.startswith("time-"):
+        return unit, attrs
+    return None, attrs
+
+
+def _join(kinds: tuple[str, ...]) -> str | None:
+    """The one kind that holds all numbers of a union without loss."""
+    if set(kinds) <= {"int", "long"}:
+        return "long"
+    if set(kinds) <= {"float", "double", "int"}:
+        return "double"
+    return None
+
+
+def _store_name(path: str, taken: set[str]) -> str:
+    name = re.sub(r"[^A-Za-z0-9_.\-]", "_", path) or "value"
+    if not re.match(r"[A-Za-z0-9_]", name):
+        name = "_" + name
+    if name in RESERVED:
+        name += "_value"
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def column_of(
+    leaf: Leaf, per_record: bool, lengths: Mapping[str, int], null_values: Mapping[str, int]
+) -> Column | str:
+    """Decide what a leaf becomes along ``obs``; a text says why it cannot be stored."""
+    node, path = leaf.node, leaf.path
+    if leaf.reason:
+        return leaf.reason
+    depth = leaf.depth - per_record
+    if depth < 0:
+        return "it stands outside the arrays whose items are the obs; take it as a label"
+    if depth > 1:
+        return "arrays nest deeper than vectors"
+    kind = node.kind
+    if leaf.kinds:
+        joined = _join(leaf.kinds)
+        if joined is None:
+            return f"a union of {', '.join(leaf.kinds)} has no common type without loss"
+        kind = joined
+    if kind in ("string", "bytes") and node.logical != "decimal":
+        return f"{kind} values are not numbers; take them as key or label"
+    units, attrs = _units(node)
+    dtype, items, scale = "", 0, None
+    symbols: tuple[str, ...] = ()
+    if node.logical == "decimal":
+        if node.precision > 18:
+            return f"a decimal of {node.precision} digits does not fit 64 bits (18 digits do)"
+        kind, dtype, scale = "decimal", "int64", 10.0**-node.scale
+        attrs |= {"precision": node.precision, "scale": node.scale}
+    elif node.logical == "duration":
+        kind, dtype, items = "duration", "uint32", 3
+        attrs |= {"item_names": ["months", "days", "milliseconds"]}
+    elif kind == "fixed":
+        if node.size == 0:
+            return "a fixed of 0 bytes holds nothing"
+        if node.size > 1 << 20:
+            return f"a fixed of {node.size} bytes is too long for a vector"
+        dtype, items = "uint8", node.size
+    elif kind == "enum":
+        if not node.symbols:
+            return "an enum without symbols holds nothing"
+        dtype = "int8" if len(node.symbols) < 128 else "int16" if len(node.symbols) < 1 << 15 else "int32"
+        symbols = node.symbols
+    else:
+        dtype = {"boolean": "bool", "int": "int32", "long": "int64", "float": "float32", "double": "float64"}[
+            kind
+        ]
+        if units is not None:
+            dtype = "int64"
+    if depth == 1:
+        if items:
+            return f"an array of {kind} values nests deeper than vectors"
+        if path not in lengths:
+            return "its arrays differ in length; give vector_lengths, or take a sequence per record"
+        items = lengths[path]
+        if items < 1:
+            return "its arrays are empty"
+    null_value = null_values.get(path)
+    if null_value is not None and not np.issubdtype(np.dtype(dtype), np.integer):
+        raise ConfigError(f"null_values names {path!r}, which is stored as {dtype}, not as an integer")
+    if null_value is not None:
+        info = np.iinfo(dtype)
+        if not info.min <= null_value <= info.max:
+            raise ConfigError(f"null_values[{path!r}] is {null_value}, which {dtype} cannot hold")
+    if leaf.null_items and depth == 1 and dtype not in ("float32", "float64") and null_value is None:
+        return "its vectors hold nulls; give null_values"
+    nullable = leaf.nullable or leaf.null_items
+    return Column(
+        name=path,
+        steps=leaf.steps,
+        kind=kind,
+        dtype=dtype,
+        items=items,
+        nullable=nullable,
+        null_items=leaf.null_items and depth == 1,
+        null_value=null_value if nullable else None,
+        symbols=symbols,
+        attrs=attrs,
+        units=units,
+        scale_factor=scale,
+        long_name=leaf.doc[:500] if leaf.doc else None,
+    )
+
+
+def _key_column(path: str, by_path: Mapping[str, Leaf], what: str, taken: set[str]) -> KeyColumn:
+    if path not in by_path:
+        raise UnknownNameError(_unknown(path, what, by_path))
+    leaf = by_path[path]
+    if leaf.reason or leaf.kinds or leaf.depth or leaf.node.kind not in KEY_KINDS:
+        why = leaf.reason or ("it lies in an array" if leaf.depth else "it is not one simple type")
+        raise UnsupportedError(f"the {what} {path!r} cannot be used: {why}")
+    kind = leaf.node.kind
+    units, _ = _units(leaf.node)
+    dtype = {"int": "int64", "long": "int64", "boolean": "bool", "float": "float64", "double": "float64"}.get(
+        kind, "string"
+    )
+    return KeyColumn(
+        _store_name(path, taken), leaf.steps, kind, dtype, leaf.node.symbols, units, leaf.nullable
+    )
+
+
+def _unknown(path: str, what: str, paths: Iterable[str]) -> str:
+    every = list(paths)
+    near = difflib.get_close_matches(path, every, n=3)
+    text = f"there is no {what} {path!r}"
+    if near:
+        return f"{text}; did you mean {' or '.join(repr(n) for n in near)}?"
+    return f"{text}; there are {', '.join(every[:30])}{' ...' if len(every) > 30 else ''}"
+
+
+def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> Plan:
+    """Decide what is taken of each record of a reader's schema.
+
+    Parameters
+    ----------
+    root
+        The reader's schema.
+    options
+        What the user asks for.
+    lengths
+        Path of an array -> length of its vectors, where all have the same.
+
+    Raises
+    ------
+    UnknownNameError
+        If an option names a field that is not there.
+    UnsupportedError
+        If a field that is asked for cannot be stored; the message says why.
+    """
+    per_record = options.sequence_per == "record"
+    every = leaves(root)
+    by_path: dict[str, Leaf] = {}
+    for leaf in every:
+        by_path.setdefault(leaf.path, leaf)
+    lengths = dict(lengths) | dict(options.vector_lengths)
+    taken: set[str] = set()
+    keys = tuple(_key_column(p, by_path, "sequence key", set()) for p in options.sequence_key)
+    labels = tuple(_key_column(p, by_path, "label", taken) for p in options.labels)
+    names = set(options.sequence_key) | set(options.labels)
+    wanted = options.fields
+    extra = [*options.cut_on] + ([options.time] if options.time else [])
+
+    def inside(path: str, names: Iterable[str]) -> bool:
+        return any(path == n or path.startswith(n + ".") for n in names)
+
+    for what, asked in (
+        ("field", wanted or ()),
+        ("field", options.exclude),
+        ("field", extra),
+        ("array", options.vector_lengths),
+        ("field", options.null_values),
+    ):
+        for name in asked:
+            if not any(inside(p, (name,)) for p in by_path):
+                raise UnknownNameError(_unknown(name, what, by_path))
+    columns: list[Column] = []
+    left: dict[str, str] = {}
+    for path, leaf in by_path.items():
+        explicit = path in extra or (wanted is not None and path in wanted)
+        if wanted is not None and not inside(path, wanted) and path not in extra:
+            left[path] = "not asked for"
+            continue
+        if inside(path, options.exclude) and path not in extra:
+            left[path] = "excluded"
+            continue
+        if path in names and not explicit:
+            left[path] = "key or label"
+            continue
+        column = column_of(leaf, per_record, lengths, options.null_values)
+        if isinstance(column, str):
+            if explicit:
+                raise UnsupportedError(f"the field {path!r} cannot be stored: {column}")
+            left[path] = column
+            continue
+        columns.append(column)
+    if not columns:
+        why = "; ".join(f"{p}: {r}" for p, r in list(left.items())[:10])
+        raise ConfigError(f"no field is left to store ({why})")
+    taken = set(taken)
+    named = []
+    for c in columns:
+        name = _store_name(c.name, taken)
+        if c.masked:
+            taken.add(f"{name}_valid")
+        named.append(_renamed(c, name))
+    return Plan(tuple(named), keys, labels, per_record, left)
+
+
+def _renamed(column: Column, name: str) -> Column:
+    attrs = dict(column.attrs)
+    if name != column.name:
+        attrs["avro_path"] = column.name
+    return replace(column, name=name, attrs=attrs)
+
+
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_TICKS = {"nanoseconds": 1e-9, "microseconds": 1e-6, "milliseconds": 1e-3, "days": 86400.0}
+
+
+def time_step(value: float | str, column: Column) -> int:
+    """A step of time in the unit of a time field.
+
+    Parameters
+    ----------
+    value
+        A number in the field's own unit, or text with a unit: ``10s``, ``5 min``, ``250ms``.
+    column
+        The time field.
+
+    Raises
+    ------
+    ConfigError
+        If the text is not a time, or the field has no unit.
+
+    Examples
+    --------
+    >>> time_step("10s", Column("t", ("t",), "long", "int64", units="milliseconds since 1970-01-01"))
+    10000
+    """
+    if not isinstance(value, str):
+        return int(value)
+    found = re.match(r"^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$", value)
+    if not found or found[2] not in ("", *_SECONDS):
+        raise ConfigError(
+            f"{value!r} is not a step of time; write a number, or text such as '10s' or '250ms'"
+        )
+    if not found[2]:
+        return int(float(found[1]))
+    unit = (column.units or "").split(" ")[0]
+    if unit not in _TICKS:
+        raise ConfigError(
+            f"the time field {column.name!r} has no unit, so that {value!r} cannot be compared with it; give a plain number"
+        )
+    return round(float(found[1]) * _SECONDS[found[2]] / _TICKS[unit])

@@ -1,0 +1,272 @@
+"""Schemas that differ between files: what differs, and the one schema that all are resolved to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from chunkstore.errors import ConfigError, InputError
+from ingest.sources.avro.columns import ITEM, leaves
+from ingest.sources.avro.schema import MISSING, Field, Node, SchemaError, parse, same_name, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ingest.protocol import Fault
+    from ingest.sources.avro.options import AvroOptions
+    from ingest.sources.avro.survey import FileSurvey
+
+__all__ = ["Drift", "distinct", "drift", "load_schema", "merge", "resolve_schemas", "type_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One field whose type is not the same in all files."""
+
+    path: str
+    types: tuple[tuple[str, int], ...]
+    """(type, number of files); the type ``absent`` where a file lacks the field."""
+
+    def __str__(self) -> str:
+        return f"{self.path}: " + ", ".join(f"{t} in {n} file{'s' * (n != 1)}" for t, n in self.types)
+
+
+def type_text(node: Node, nullable: bool = False) -> str:
+    """A type in a few words.
+
+    Examples
+    --------
+    >>> type_text(parse('{"type": "long", "logicalType": "timestamp-millis"}'), nullable=True)
+    'timestamp-millis or null'
+    """
+    kind = node.logical or node.kind
+    if node.kind == "enum":
+        shown = ", ".join(node.symbols[:6]) + (", ..." if len(node.symbols) > 6 else "")
+        kind = f"enum({shown})"
+    elif node.logical == "decimal":
+        kind = f"decimal({node.precision}, {node.scale})"
+    elif node.kind == "fixed" and node.logical is None:
+        kind = f"fixed({node.size})"
+    elif node.kind == "union":
+        kind = " or ".join(type_text(b) for b in node.branches)
+    elif node.kind in ("array", "map"):
+        assert node.items is not None
+        kind = f"{node.kind}<{type_text(node.items)}>"
+    elif node.kind == "record":
+        kind = f"record {node.short}"
+    return kind + (" or null" if nullable else "")
+
+
+def distinct(surveys: Iterable[FileSurvey]) -> list[tuple[Node, list[FileSurvey]]]:
+    """Schemas that differ in more than docs, in the order of the files."""
+    groups: dict[str, tuple[Node, list[FileSurvey]]] = {}
+    texts: dict[bytes, str] = {}
+    for s in surveys:
+        assert s.header is not None
+        assert s.node is not None
+        if s.header.schema not in texts:
+            texts[s.header.schema] = json.dumps(to_json(s.node), sort_keys=True)
+        groups.setdefault(texts[s.header.schema], (s.node, []))[1].append(s)
+    return list(groups.values())
+
+
+def drift(groups: Sequence[tuple[Node, list[FileSurvey]]]) -> list[Drift]:
+    """Field by field, what is not the same in all schemas."""
+    if len(groups) < 2:
+        return []
+    tables: list[tuple[dict[str, str], int]] = []
+    for node, files in groups:
+        table = {}
+        for leaf in leaves(node):
+            depth = "[]" * leaf.depth
+            table.setdefault(leaf.path, type_text(leaf.node, leaf.nullable or leaf.null_items) + depth)
+        tables.append((table, len(files)))
+    out = []
+    for path in dict.fromkeys(p for table, _ in tables for p in table):
+        counts: dict[str, int] = {}
+        for table, n in tables:
+            text = table.get(path, "absent")
+            counts[text] = counts.get(text, 0) + n
+        if len(counts) > 1:
+            out.append(Drift(path or "(value)", tuple(counts.items())))
+    return out
+
+
+def load_schema(given: Any) -> Node:
+    """A reader's schema, given as JSON value, JSON text, or the path of a file.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read or is no schema.
+    """
+    try:
+        if isinstance(given, str) and not given.lstrip().startswith(("{", "[", '"')):
+            if given in ("null", "boolean", "int", "long", "float", "double", "bytes", "string"):
+                return parse([given]).branches[0]
+            with open(given, "rb") as file:  # noqa: PTH123 # a path as the user typed it
+                return parse(file.read(1 << 24))
+        if isinstance(given, str):
+            return parse(given)
+        return parse(json.dumps(given))
+    except SchemaError as error:
+        raise ConfigError(f"the reader's schema cannot be used: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"the reader's schema {given!r} cannot be read: {error}") from error
+
+
+def resolve_schemas(surveys: Sequence[FileSurvey], options: AvroOptions) -> tuple[Node, list[Fault]]:
+    """The schema that all files are read as.
+
+    Raises
+    ------
+    InputError
+        If schemas differ in fields that are wanted and no rule was given.
+    ConfigError
+        If the reader's schema cannot be used.
+    """
+    if options.reader_schema is not None:
+        return load_schema(options.reader_schema), []
+    groups = distinct(surveys)
+    if len(groups) == 1:
+        return groups[0][0], []
+    found = drift(groups)
+    if options.on_drift == "fail":
+        wanted = [d for d in found if _touches(d.path, options)]
+        if wanted:
+            lines = "; ".join(str(d) for d in wanted[:12])
+            raise InputError(
+                f"{len(surveys)} files have {len(groups)} schemas that differ in {len(wanted)} field(s): {lines}. Take all fields "
+                "with on_drift='union', give reader_schema=FILE, or name fields that do not differ"
+            )
+    node = groups[0][0]
+    for other, files in groups[1:]:
+        node = merge(node, other, f"{files[0].url}: ")
+    return node, []
+
+
+def _touches(path: str, options: AvroOptions) -> bool:
+    named = [
+        *options.sequence_key,
+        *options.labels,
+        *options.cut_on,
+        *([options.time] if options.time else []),
+    ]
+
+    def inside(names: Iterable[str]) -> bool:
+        return any(path == n or path.startswith(n + ".") for n in names)
+
+    if inside(named):
+        return True
+    if inside(options.exclude):
+        return False
+    return options.fields is None or inside(options.fields)
+
+
+_WIDER = {"int": 0, "long": 1, "float": 2, "double": 3}
+
+
+def merge(a: Node, b: Node, where: str = "", busy: tuple[tuple[int, int], ...] = ()) -> Node:
+    """The schema that has every field of both, nulls where one lacks it, and types that hold both.
+
+    Raises
+    ------
+    InputError
+        If a field has types that nothing holds without loss.
+
+    Examples
+    --------
+    >>> merge(Node("int"), Node("double")).kind
+    'double'
+    """
+    if a is b or (id(a), id(b)) in busy:
+        return a
+    busy = (*busy, (id(a), id(b)))
+    if "union" in (a.kind, b.kind):
+        return _merge_unions(a, b, where, busy)
+    if a.kind == b.kind and a.logical == b.logical:
+        if a.kind == "record":
+            return _merge_records(a, b, where, busy)
+        if a.kind == "enum":
+            symbols = tuple(dict.fromkeys(a.symbols + b.symbols))
+            return replace(a, symbols=symbols, aliases=_aliases(a, b), _least=-1)
+        if a.kind in ("array", "map"):
+            assert a.items is not None
+            assert b.items is not None
+            return Node(a.kind, items=merge(a.items, b.items, where, busy))
+        if a.kind == "fixed" and a.size == b.size and (a.precision, a.scale) == (b.precision, b.scale):
+            return replace(a, aliases=_aliases(a, b), _least=-1)
+        if a.kind != "fixed" and (a.logical != "decimal" or a.scale == b.scale):
+            return a if a.precision >= b.precision else b
+    if (
+        a.logical == b.logical
+        or {a.kind, b.kind} <= set(_WIDER)
+        and None in (a.logical, b.logical)
+        and a.kind == b.kind
+    ):
+        if a.kind in _WIDER and b.kind in _WIDER and a.kind != b.kind:
+            kinds = {a.kind, b.kind}
+            if kinds != {"long", "float"} and kinds != {"long", "double"} and kinds != {"int", "float"}:
+                return a if _WIDER[a.kind] > _WIDER[b.kind] else b
+            if kinds == {"int", "float"}:
+                return Node("double")
+        if {a.kind, b.kind} == {"string", "bytes"} and a.logical is None:
+            return a if a.kind == "string" else b
+    raise InputError(
+        f"{where}a field is {type_text(a)} in one file and {type_text(b)} in another, and no type holds both without loss; "
+        "give reader_schema=FILE or exclude the field"
+    )
+
+
+def _aliases(a: Node, b: Node) -> tuple[str, ...]:
+    extra = () if same_name(b, a) else (b.name,)
+    return tuple(dict.fromkeys((*a.aliases, *b.aliases, *extra)))
+
+
+def _merge_records(a: Node, b: Node, where: str, busy: tuple[tuple[int, int], ...]) -> Node:
+    out = replace(a, fields=[], aliases=_aliases(a, b), _least=-1)
+    for f in a.fields:
+        other = b.field(f.name)
+        if other is None:
+            out.fields.append(_optional(f))
+        else:
+            node = merge(f.node, other.node, f"{where}{f.name}: ", busy)
+            default = f.default if f.default is not MISSING else other.default
+            if node.kind == "union" and node.branches[0].kind == "null":
+                default = None
+            out.fields.append(Field(f.name, node, f.aliases, default, f.doc or other.doc))
+    out.fields.extend(_optional(f) for f in b.fields if a.field(f.name) is None)
+    return out
+
+
+def _optional(f: Field) -> Field:
+    """The same field where it may be absent: null then, whatever its default was."""
+    branches = f.node.branches if f.node.kind == "union" else [f.node]
+    rest = [x for x in branches if x.kind != "null"]
+    return Field(f.name, Node("union", branches=[Node("null"), *rest]), f.aliases, None, f.doc)
+
+
+def _merge_unions(a: Node, b: Node, where: str, busy: tuple[tuple[int, int], ...]) -> Node:
+    left = a.branches if a.kind == "union" else [a]
+    right = b.branches if b.kind == "union" else [b]
+    null = any(x.kind == "null" for x in (*left, *right))
+    out = [x for x in left if x.kind != "null"]
+    for x in right:
+        if x.kind == "null":
+            continue
+        at = next((i for i, y in enumerate(out) if y.kind == x.kind and (not x.name or same_name(x, y))), -1)
+        if at < 0 and len(out) == 1:
+            at = 0
+        if at < 0:
+            out.append(x)
+        else:
+            out[at] = merge(out[at], x, where, busy)
+    if len(out) == 1 and not null:
+        return out[0]
+    return Node("union", branches=[*([Node("null")] if null else []), *out])
+
+
+def path_text(steps: Sequence[str]) -> str:
+    """Dotted path of steps, arrays left out."""
+    return ".".join(s for s in steps if s != ITEM)

@@ -1,0 +1,235 @@
+"""The slow path: fastavro makes records, and plain Python puts them into the same columns.
+
+It is the oracle of the kernel in the tests, and serves schemas that the kernel does not take. Logical types
+are taken off the schemas first, so that numbers stay numbers: no datetime is ever made.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import numpy as np
+
+from ingest.sources.avro.columns import ITEM, group_of
+from ingest.sources.avro.decoded import Decoded
+from ingest.sources.avro.faults import STATUS_CODES
+from ingest.sources.avro.schema import to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ingest.sources.avro.columns import Column, KeyColumn, Plan
+    from ingest.sources.avro.schema import Node
+
+__all__ = ["FastavroDecoder"]
+
+_STATUS = {code: i for i, code in enumerate(STATUS_CODES)}
+
+
+class _Bad(Exception):
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.status = _STATUS[code]
+
+
+def plain(raw: Any) -> Any:
+    """Take the logical types off a schema given as JSON value."""
+    if isinstance(raw, list):
+        return [plain(r) for r in raw]
+    if isinstance(raw, dict):
+        return {
+            k: plain(v) if k in ("type", "items", "values", "fields") else v
+            for k, v in raw.items()
+            if k != "logicalType"
+        }
+    return raw
+
+
+def _descend(value: Any, steps: Sequence[str]) -> Any:
+    for step in steps:
+        if not isinstance(value, dict):
+            return None
+        value = value[step]
+    return value
+
+
+class FastavroDecoder:
+    """Decodes through fastavro's records; see ``decoded.Decoder``."""
+
+    name = "fastavro"
+
+    def __init__(self, writer: Node, reader: Node, plan: Plan) -> None:
+        self.plan = plan
+        self._writer = fastavro.parse_schema(plain(to_json(writer)), _write_hint=False, _force=True)
+        self._reader = fastavro.parse_schema(plain(to_json(reader)), _write_hint=False, _force=True)
+
+    def _records(self, data: bytes, count: int) -> list[Any]:
+        stream = io.BytesIO(data)
+        out = []
+        for _ in range(count):
+            try:
+                out.append(fastavro.schemaless_reader(stream, self._writer, self._reader))
+            except fastavro.read.SchemaResolutionError:
+                raise _Bad("avro-resolution") from None
+            except UnicodeDecodeError:
+                raise _Bad("avro-utf8") from None
+            except (IndexError, KeyError):
+                raise _Bad("avro-union") from None
+            except Exception:
+                raise _Bad("avro-overrun") from None
+        if stream.tell() != len(data):
+            raise _Bad("avro-trailing")
+        return out
+
+    def decode(self, arena: np.ndarray, starts: np.ndarray, stops: np.ndarray, counts: np.ndarray) -> Decoded:
+        """Decode blocks; see ``decoded.Decoder``."""
+        plan = self.plan
+        status = np.zeros(starts.size, np.int32)
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        total = int(offsets[-1])
+        pieces: dict[str, list[tuple[int, np.ndarray, np.ndarray]]] = {c.name: [] for c in plan.columns}
+        tables = {k.steps: _Table(total) for k in (*plan.keys, *plan.labels)}
+        rowsize = np.zeros(total, np.int64) if plan.per_record else None
+        for b, (lo, hi) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+            if hi < lo:
+                continue
+            first = int(offsets[b])
+            try:
+                records = self._records(arena[lo:hi].tobytes(), int(counts[b]))
+                keys = {
+                    k.steps: [_key(_descend(r, k.steps), k) for r in records]
+                    for k in (*plan.keys, *plan.labels)
+                }
+                sizes = self._sizes(records) if plan.per_record else None
+                made = [(c.name, *self._column(c, records, sizes)) for c in plan.columns]
+            except _Bad as bad:
+                status[b] = bad.status
+                continue
+            for name, values, valid in made:
+                pieces[name].append((first, values, valid))
+            for steps, values in keys.items():
+                tables[steps].put(first, values)
+            if rowsize is not None and sizes is not None:
+                rowsize[first : first + len(sizes)] = sizes
+        rows = int(rowsize.sum()) if rowsize is not None else total
+        columns: dict[str, np.ndarray] = {}
+        for c in plan.columns:
+            out = blank(c, rows)
+            mask = np.zeros(rows, bool)
+            at = 0
+            for first, values, valid in pieces[c.name]:
+                at = at if plan.per_record else first
+                out[at : at + len(values)] = values
+                mask[at : at + len(values)] = valid
+                at += len(values)
+            columns[c.name] = out
+            if c.masked:
+                columns[f"{c.name}_valid"] = mask
+        dictionaries = {".".join(steps): table.result() for steps, table in tables.items()}
+        return Decoded(columns, status, np.zeros(starts.size, np.int64), dictionaries, rowsize)
+
+    def _sizes(self, records: list[Any]) -> np.ndarray:
+        found: np.ndarray | None = None
+        for group in self.plan.groups:
+            sizes = np.array([len(_descend(r, group[:-1]) or ()) for r in records], np.int64)
+            if found is not None and not np.array_equal(found, sizes):
+                raise _Bad("avro-array-lengths")
+            found = sizes
+        assert found is not None
+        return found
+
+    def _column(
+        self, c: Column, records: list[Any], sizes: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if sizes is None:
+            values, inner = records, c.steps
+        else:
+            head = group_of(c.steps)
+            values = [item for r in records for item in (_descend(r, head[:-1]) or ())]
+            inner = c.steps[len(head) :]
+        out = blank(c, len(values))
+        valid = np.zeros(len(values), bool)
+        for i, value in enumerate(values):
+            if ITEM in inner:
+                cut = inner.index(ITEM)
+                vector = _descend(value, inner[:cut])
+                if vector is None:
+                    continue
+                if len(vector) != c.items:
+                    raise _Bad("avro-vector-length")
+                valid[i] = True
+                for k, item in enumerate(vector):
+                    found = _descend(item, inner[cut + 1 :])
+                    if found is not None:
+                        out[i, k] = _convert(c, found)
+            else:
+                found = _descend(value, inner)
+                if found is not None:
+                    out[i] = _convert(c, found)
+                    valid[i] = True
+        return out, valid
+
+
+def blank(c: Column, rows: int) -> np.ndarray:
+    """Rows of nulls."""
+    dtype = np.dtype(c.dtype)
+    fill: Any = np.nan if dtype.kind == "f" else (c.null_value or 0)
+    return np.full((rows, c.items) if c.items else rows, fill, dtype)
+
+
+def _convert(c: Column, value: Any) -> Any:
+    kind = c.kind
+    if kind == "enum":
+        return c.symbols.index(value)
+    if kind == "decimal":
+        number = int.from_bytes(value, "big", signed=True)
+        if not -(1 << 63) <= number < 1 << 63:
+            raise _Bad("avro-decimal")
+        return number
+    if kind == "fixed":
+        return np.frombuffer(value, np.uint8)
+    if kind == "duration":
+        return np.frombuffer(value, "<u4")
+    if kind in ("int", "long"):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise _Bad("avro-resolution")
+        info = np.iinfo(c.dtype if c.dtype != "bool" else "int32")
+        if not info.min <= value <= info.max:
+            raise _Bad("avro-varint")
+    return value
+
+
+def _key(value: Any, k: KeyColumn) -> Any:
+    if isinstance(value, (bytes, bytearray)):
+        return key_text(bytes(value), k.kind)
+    return value
+
+
+def key_text(value: bytes, kind: str) -> str:
+    """Text of a key's bytes: UTF-8 for strings, else ASCII or hexadecimal digits.
+
+    Examples
+    --------
+    >>> key_text(b"A7", "bytes"), key_text(bytes([0, 255]), "fixed")
+    ('A7', '00ff')
+    """
+    if kind == "string":
+        return value.decode("utf-8")
+    if value and all(32 <= b < 127 for b in value):
+        return value.decode("ascii")
+    return value.hex()
+
+
+class _Table:
+    def __init__(self, total: int) -> None:
+        self.codes = np.full(total, -1, np.int32)
+        self.values: dict[Any, int] = {}
+
+    def put(self, first: int, values: list[Any]) -> None:
+        for i, value in enumerate(values):
+            self.codes[first + i] = self.values.setdefault((type(value).__name__, value), len(self.values))
+
+    def result(self) -> tuple[np.ndarray, tuple[Any, ...]]:
+        return self.codes, tuple(value for _, value in self.values)

@@ -1,0 +1,94 @@
+"""The parts of a scan, kept as a few integers each and made into :class:`~ingest.protocol.Part` when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+
+from ingest.protocol import Part
+from ingest.sources.avro.survey import file_ids, limits_of
+
+if TYPE_CHECKING:
+    from ingest.sources.avro.columns import Plan
+    from ingest.sources.avro.options import AvroOptions
+    from ingest.sources.avro.survey import FileSurvey
+
+__all__ = ["PartTable"]
+
+_FIXED = 48 << 20
+
+
+class PartTable(Sequence[Part]):
+    """All parts of a scan, in order: a lazy sequence, eight integers a part.
+
+    Parameters
+    ----------
+    surveys
+        The readable files.
+    options
+        Of the source.
+    plan
+        What is taken of each record.
+    """
+
+    def __init__(self, surveys: Sequence[FileSurvey], options: AvroOptions, plan: Plan) -> None:
+        self._urls = [s.url for s in surveys]
+        self._identities = [s.identity for s in surveys]
+        self._ids = file_ids(self._urls)
+        self._per = options.sequence_per
+        self._labels = bool(plan.labels)
+        rows = [
+            (i, p.start, p.stop, p.block, p.row, p.rows, p.largest, p.most)
+            for i, s in enumerate(surveys)
+            for p in s.slices
+        ]
+        self._table = np.array(rows, np.int64).reshape(-1, 8)
+        self._limits = limits_of(options)
+        self._codecs = [s.header.codec if s.header else "null" for s in surveys]
+        self._row_bytes = plan.row_bytes
+        self._cost = plan.row_bytes + 12 * (len(plan.keys) + len(plan.labels))
+        self._per_record = plan.per_record
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Sequence ids of placed inputs."""
+        if self._per == "file":
+            return tuple(self._ids)
+        return ("all",) if self._per == "all" else ()
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @overload
+    def __getitem__(self, index: int) -> Part: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Part]: ...
+
+    def __getitem__(self, index: int | slice) -> Part | Sequence[Part]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        file, start, stop, block, row, rows, largest, most = self._table[index].tolist()
+        payload: dict[str, int | str] = {"start": start, "stop": stop, "block": block, "row": row}
+        if self._per == "record":
+            payload["id"] = self._ids[file]
+        elif self._labels and self._per is not None:
+            payload["key"] = self.keys[file if self._per == "file" else 0]
+        return Part(
+            index=index,
+            file=self._urls[file],
+            identity=self._identities[file],
+            nbytes=stop - start,
+            claimed=rows if not self._per_record else -1,
+            memory=self._memory(self._codecs[file], largest, most),
+            sequence={"file": file, "all": 0}.get(self._per or "", -1),
+            payload=payload,
+        )
+
+    def _memory(self, codec: str, largest: int, most: int) -> int:
+        """Peak bytes of reading: a slab of encoded bytes, its arena, and the columns of its rows."""
+        block = largest if codec == "null" else min(self._limits.decoded(largest), 32 * largest + (1 << 16))
+        return _FIXED + 2 * largest + 2 * block + 3 * most * self._cost

@@ -1,0 +1,228 @@
+"""From decoded blocks to batches: lost rows, keys, labels, sequences of records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ingest.protocol import Batch, Fault
+from ingest.sources.avro.fallback import blank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ingest.protocol import Part
+    from ingest.sources.avro.columns import Plan
+    from ingest.sources.avro.decoded import Decoded
+
+__all__ = ["RowMaker", "join_codes"]
+
+_GAP_ROWS = 1 << 20
+
+
+def join_codes(columns: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Number the tuples of several code columns in the order of their first appearance.
+
+    Parameters
+    ----------
+    columns
+        (int32[rows] codes, number of codes) of each.
+
+    Returns
+    -------
+    codes : int32[rows]
+    first : int64[tuples]
+        The row in which each tuple appears first.
+
+    Examples
+    --------
+    >>> join_codes([(np.array([1, 1, 0, 1]), 2)])
+    (array([0, 0, 1, 0], dtype=int32), array([0, 2]))
+    """
+    flat = columns[0][0].astype(np.int64)
+    size = columns[0][1]
+    for codes, n in columns[1:]:
+        flat = flat * n + codes
+        size *= n
+        if size > 1 << 24:  # number them densely again, so that the product cannot overflow
+            flat = np.unique(flat, return_inverse=True)[1].astype(np.int64)
+            size = int(flat.max(initial=-1)) + 1
+    if size <= max(4096, 4 * flat.size):
+        seen = np.full(size, -1, np.int64)
+        seen[flat[::-1]] = np.arange(flat.size - 1, -1, -1)
+        present = np.flatnonzero(seen >= 0)
+        order = np.argsort(seen[present], kind="stable")
+        rank = np.empty(size, np.int32)
+        rank[present[order]] = np.arange(present.size, dtype=np.int32)
+        return rank[flat], seen[present[order]]
+    _, index, inverse = np.unique(flat, return_index=True, return_inverse=True)
+    order = np.argsort(index, kind="stable")
+    rank = np.empty(index.size, np.int32)
+    rank[order] = np.arange(index.size, dtype=np.int32)
+    return rank[inverse], index[order]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+class RowMaker:
+    """Makes the batches of one part."""
+
+    def __init__(self, part: Part, plan: Plan, *, placed: bool) -> None:
+        self.part, self.plan, self.placed = part, plan, placed
+        self.row = int(part.payload.get("row", 0))
+
+    def gap(self, rows: int) -> Iterator[Batch]:
+        """Rows that a damaged stretch stands for: lost rows where they have a place."""
+        self.row += rows
+        if not self.placed:
+            return
+        while rows > 0:
+            n = min(rows, _GAP_ROWS)
+            yield Batch(self._blank(n), n, lost=((0, n),))
+            rows -= n
+
+    def _blank(self, rows: int) -> dict[str, np.ndarray]:
+        out: dict[str, np.ndarray] = {}
+        for c in self.plan.columns:
+            out[c.name] = blank(c, rows)
+            if c.masked:
+                out[f"{c.name}_valid"] = np.zeros(rows, bool)
+        return out
+
+    def batch(self, decoded: Decoded, counts: np.ndarray, bad: np.ndarray, faults: list[Fault]) -> Batch:
+        """Make one batch of some consecutive blocks.
+
+        Parameters
+        ----------
+        decoded
+            Their columns.
+        counts : int64[blocks]
+            Records of each block.
+        bad : bool[blocks]
+            Blocks that are not taken.
+        faults
+            What was wrong with them.
+        """
+        edges = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        first_row = self.row
+        records = int(edges[-1])
+        self.row += records
+        lost = tuple((int(edges[i]), int(edges[i + 1])) for i in np.flatnonzero(bad & (counts > 0)))
+        columns = decoded.columns
+        keep: np.ndarray | None = None
+        if lost and self.placed:
+            for lo, hi in lost:
+                for name, values in self._blank(hi - lo).items():
+                    columns[name][lo:hi] = values
+        elif lost:
+            keep = np.ones(records, bool)
+            for lo, hi in lost:
+                keep[lo:hi] = False
+            if not self.plan.per_record:
+                columns = {name: values[keep] for name, values in columns.items()}
+        if self.placed:
+            return self._placed(decoded, columns, records, lost, faults)
+        numbers = np.arange(first_row, first_row + records)
+        codes, keys, first = self._keys(decoded, keep, numbers, faults)
+        labels = self._labels(decoded, keep, codes, first, keys, faults)
+        rows = codes.size
+        if self.plan.per_record:
+            assert decoded.rowsize is not None
+            sizes = decoded.rowsize if keep is None else decoded.rowsize[keep]
+            codes = np.repeat(codes, sizes)
+            rows = codes.size
+        return Batch(columns, rows, keys, codes, labels, (), tuple(faults))
+
+    def _placed(
+        self,
+        decoded: Decoded,
+        columns: dict[str, np.ndarray],
+        records: int,
+        lost: tuple[tuple[int, int], ...],
+        faults: list[Fault],
+    ) -> Batch:
+        keys: tuple[str, ...] = ()
+        labels: dict[str, tuple[Any, ...]] = {}
+        if self.plan.labels:
+            keys = (str(self.part.payload["key"]),)
+            keep = np.ones(records, bool)
+            for lo, hi in lost:
+                keep[lo:hi] = False
+            codes = np.zeros(int(keep.sum()), np.int32)
+            first = np.zeros(1 if codes.size else 0, np.int64)
+            labels = self._labels(decoded, keep, codes, first, keys, faults)
+            if not codes.size:
+                keys, labels = (), {}
+        return Batch(columns, records, keys, None, labels, lost, tuple(faults))
+
+    def _keys(
+        self, decoded: Decoded, keep: np.ndarray | None, numbers: np.ndarray, faults: list[Fault]
+    ) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
+        """Code of each record, ids of the keys, and the first record of each."""
+        if not self.plan.keys:
+            if keep is not None:
+                numbers = numbers[keep]
+            name = self.part.payload["id"]
+            keys = tuple(f"{name}#{n}" for n in numbers.tolist())
+            every = np.arange(numbers.size)
+            return every.astype(np.int32), keys, every
+        tables = [decoded.dictionaries[".".join(k.steps)] for k in self.plan.keys]
+        kept = [(codes if keep is None else codes[keep], values) for codes, values in tables]
+        codes, first = join_codes([(c, len(v)) for c, v in kept])
+        parts = [[_text(values[c]) for c in own[first].tolist()] for own, values in kept]
+        keys = tuple("/".join(p) for p in zip(*parts, strict=True))
+        self._note_nulls(kept, faults)
+        if len(set(keys)) < len(keys):  # values of several types or with a slash may read the same
+            number = {k: i for i, k in enumerate(dict.fromkeys(keys))}
+            again = np.array([number[k] for k in keys], np.int32)
+            return self._merge(again[codes], tuple(number))
+        return codes, keys, first
+
+    @staticmethod
+    def _merge(codes: np.ndarray, keys: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
+        first = np.full(len(keys), -1, np.int64)
+        first[codes[::-1]] = np.arange(codes.size - 1, -1, -1)
+        return codes, keys, first
+
+    def _note_nulls(self, kept: list[tuple[np.ndarray, tuple[Any, ...]]], faults: list[Fault]) -> None:
+        for k, (codes, values) in zip(self.plan.keys, kept, strict=True):
+            if None in values and (rows := int((codes == values.index(None)).sum())):
+                message = f"{rows} rows have no {'.'.join(k.steps)}; they are stored under the id 'null'"
+                faults.append(Fault("avro-null-key", self.part.file, message, action="kept"))
+
+    def _labels(
+        self,
+        decoded: Decoded,
+        keep: np.ndarray | None,
+        codes: np.ndarray,
+        first: np.ndarray,
+        keys: tuple[str, ...],
+        faults: list[Fault],
+    ) -> dict[str, tuple[Any, ...]]:
+        out: dict[str, tuple[Any, ...]] = {}
+        for label in self.plan.labels:
+            own, values = decoded.dictionaries[".".join(label.steps)]
+            own = own if keep is None else own[keep]
+            head = own[first]
+            changed = np.flatnonzero(own != head[codes]) if own.size else own
+            if changed.size:
+                at = int(codes[changed[0]])
+                faults.append(
+                    Fault(
+                        "avro-label-varies",
+                        self.part.file,
+                        f"label {label.name!r} of sequence {keys[at]!r} is {_text(values[head[at]])!r} and later "
+                        f"{_text(values[own[changed[0]]])!r} ({changed.size} rows in all); the first is kept",
+                        action="kept",
+                    )
+                )
+            got = [values[c] for c in head.tolist()]
+            out[label.name] = tuple(g if label.dtype != "string" or g is None else _text(g) for g in got)
+        return out

@@ -1,0 +1,411 @@
+"""Avro schemas as a tree of nodes: parsing, names, logical types, and which writer type a reader type takes.
+
+The tree is what everything else works on: recursive schemas are cycles in it, names are resolved, a
+logical type that does not fit its base type is dropped, as the specification asks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Field", "Node", "SchemaError", "matches", "parse", "to_json"]
+
+PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+#: writer kind -> reader kinds that it may be promoted to
+PROMOTIONS: dict[str, frozenset[str]] = {
+    "int": frozenset({"long", "float", "double"}),
+    "long": frozenset({"float", "double"}),
+    "float": frozenset({"double"}),
+    "string": frozenset({"bytes"}),
+    "bytes": frozenset({"string"}),
+}
+MISSING = object()
+MAX_SCHEMA = 16 << 20
+MAX_NODES = 200_000
+
+
+class SchemaError(Exception):
+    """Text that is no Avro schema."""
+
+
+@dataclass(eq=False, slots=True)
+class Field:
+    """One field of a record."""
+
+    name: str
+    node: Node
+    aliases: tuple[str, ...] = ()
+    default: Any = MISSING
+    doc: str | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One type; compared by identity, since schemas may be cyclic."""
+
+    kind: str
+    """A primitive's name, or record, enum, fixed, array, map, union."""
+    name: str = ""
+    """Full name of a named type."""
+    aliases: tuple[str, ...] = ()
+    fields: list[Field] = field(default_factory=list)
+    symbols: tuple[str, ...] = ()
+    default: Any = MISSING
+    """Of an enum."""
+    size: int = 0
+    """Of a fixed, in bytes."""
+    items: Node | None = None
+    """Of an array, or the values of a map."""
+    branches: list[Node] = field(default_factory=list)
+    """Of a union."""
+    logical: str | None = None
+    precision: int = 0
+    scale: int = 0
+    doc: str | None = None
+    _least: int = -1
+
+    @property
+    def short(self) -> str:
+        """The name without its namespace."""
+        return self.name.rpartition(".")[2]
+
+    def field(self, name: str) -> Field | None:
+        """The field of that name."""
+        return next((f for f in self.fields if f.name == name), None)
+
+    def least(self) -> int:
+        """Fewest bytes that a value takes; 0 exactly for types whose values never take any.
+
+        Examples
+        --------
+        >>> parse('{"type":"record","name":"R","fields":[{"name":"a","type":"double"},{"name":"b","type":"long"}]}').least()
+        9
+        """
+        return _least(self, set())
+
+
+def _least(node: Node, busy: set[int]) -> int:
+    if node._least >= 0:  # noqa: SLF001 # a cache of this module
+        return node._least  # noqa: SLF001
+    kind = node.kind
+    if kind == "null":
+        out = 0
+    elif kind == "float":
+        out = 4
+    elif kind == "double":
+        out = 8
+    elif kind == "fixed":
+        out = node.size
+    elif kind == "record":
+        if id(node) in busy:  # a record that holds itself without a union or array has no finite value
+            return 1
+        busy.add(id(node))
+        out = sum(_least(f.node, busy) for f in node.fields)
+        busy.discard(id(node))
+        out = min(out, 1 << 30)
+    elif kind == "union":
+        # A branch number, then at least the smallest branch; recursion ends at 1, which is a bound all the same.
+        out = 1
+    else:
+        out = 1
+    if not busy or kind != "record":
+        node._least = out  # noqa: SLF001
+    return out
+
+
+_LOGICAL = {
+    "date": ("int",),
+    "time-millis": ("int",),
+    "time-micros": ("long",),
+    "time-nanos": ("long",),
+    "timestamp-millis": ("long",),
+    "timestamp-micros": ("long",),
+    "timestamp-nanos": ("long",),
+    "local-timestamp-millis": ("long",),
+    "local-timestamp-micros": ("long",),
+    "local-timestamp-nanos": ("long",),
+    "uuid": ("string", "fixed"),
+    "duration": ("fixed",),
+    "decimal": ("bytes", "fixed"),
+}
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self.names: dict[str, Node] = {}
+        self.nodes = 0
+
+    def parse(self, raw: Any, space: str) -> Node:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise SchemaError(f"the schema has more than {MAX_NODES} types")
+        if isinstance(raw, str):
+            if raw in PRIMITIVES:
+                return Node(raw)
+            return self.named(raw, space)
+        if isinstance(raw, list):
+            branches = [self.parse(b, space) for b in raw]
+            if any(b.kind == "union" for b in branches):
+                raise SchemaError("a union stands directly inside a union")
+            if not branches:
+                raise SchemaError("a union has no branch")
+            return Node("union", branches=branches)
+        if not isinstance(raw, dict) or "type" not in raw:
+            raise SchemaError(f"{str(raw)[:80]!r} is not a type")
+        kind = raw["type"]
+        if isinstance(kind, (dict, list)):
+            node = self.parse(kind, space)
+            if node.logical is None and node.kind in PRIMITIVES:
+                self.logical(node, raw)
+            return node
+        if kind in PRIMITIVES:
+            node = Node(kind, doc=_text(raw.get("doc")))
+            self.logical(node, raw)
+            return node
+        if kind == "array":
+            return Node("array", items=self.parse(_need(raw, "items"), space))
+        if kind == "map":
+            return Node("map", items=self.parse(_need(raw, "values"), space))
+        if kind in ("record", "error", "enum", "fixed"):
+            return self.define(raw, kind, space)
+        if isinstance(kind, str):
+            return self.named(kind, space)
+        raise SchemaError(f"{str(kind)[:80]!r} is not a type")
+
+    def named(self, name: str, space: str) -> Node:
+        for full in (f"{space}.{name}", name) if space and "." not in name else (name,):
+            if full in self.names:
+                return self.names[full]
+        raise SchemaError(f"the type {name[:200]!r} is not defined")
+
+    def define(self, raw: dict[str, Any], kind: str, space: str) -> Node:
+        name = raw.get("name")
+        if not isinstance(name, str) or not name:
+            raise SchemaError(f"a {kind} has no name")
+        if "." not in name:
+            own = raw.get("namespace", space)
+            name = f"{own}.{name}" if isinstance(own, str) and own else name
+        space = name.rpartition(".")[0]
+        node = Node("record" if kind == "error" else kind, name=name, doc=_text(raw.get("doc")))
+        node.aliases = tuple(
+            a if "." in a or not space else f"{space}.{a}" for a in _strings(raw.get("aliases"))
+        )
+        self.names[name] = node
+        if kind == "fixed":
+            size = _number(raw.get("size"))
+            if size is None or size < 0:
+                raise SchemaError(f"the fixed {name!r} has the size {raw.get('size')!r}")
+            node.size = size
+            self.logical(node, raw)
+        elif kind == "enum":
+            symbols = raw.get("symbols")
+            if not isinstance(symbols, list) or not all(isinstance(s, str) for s in symbols):
+                raise SchemaError(f"the enum {name!r} has no list of symbols")
+            node.symbols = tuple(symbols)
+            node.default = raw.get("default", MISSING)
+        else:
+            fields = raw.get("fields")
+            if not isinstance(fields, list):
+                raise SchemaError(f"the record {name!r} has no list of fields")
+            seen: set[str] = set()
+            for f in fields:
+                if not isinstance(f, dict) or not isinstance(f.get("name"), str) or "type" not in f:
+                    raise SchemaError(f"the record {name!r} has a field without a name or a type")
+                if f["name"] in seen:
+                    raise SchemaError(f"the record {name!r} has two fields named {f['name']!r}")
+                seen.add(f["name"])
+                if f["type"] in ("record", "error", "enum", "fixed", "array", "map"):
+                    child = self.parse(f, space)  # an old way to write it: the definition in the field itself
+                else:
+                    child = self.parse(f["type"], space)
+                    if child.logical is None and child.kind in PRIMITIVES and isinstance(f["type"], str):
+                        self.logical(child, f)
+                node.fields.append(
+                    Field(
+                        f["name"],
+                        child,
+                        tuple(_strings(f.get("aliases"))),
+                        f.get("default", MISSING),
+                        _text(f.get("doc")),
+                    )
+                )
+        return node
+
+    def logical(self, node: Node, raw: dict[str, Any]) -> None:
+        """Take over a logical type, where it fits; else the base type stands."""
+        name = raw.get("logicalType")
+        if not isinstance(name, str) or node.kind not in _LOGICAL.get(name, ()):
+            return
+        if name == "decimal":
+            precision, scale = _number(raw.get("precision")), _number(raw.get("scale", 0))
+            if precision is None or scale is None or precision < 1 or not 0 <= scale <= precision:
+                return
+            if node.kind == "fixed":
+                bits = 8 * node.size - 1
+                if bits < 1 or precision > math.floor(bits * math.log10(2)):
+                    return
+            node.precision, node.scale = precision, scale
+        if (name == "duration" and node.size != 12) or (
+            name == "uuid" and node.kind == "fixed" and node.size != 16
+        ):
+            return
+        node.logical = name
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _strings(value: Any) -> list[str]:
+    return [v for v in value if isinstance(v, str)] if isinstance(value, list) else []
+
+
+def _need(raw: dict[str, Any], key: str) -> Any:
+    if key not in raw:
+        raise SchemaError(f"a type of kind {raw['type']!r} lacks {key!r}")
+    return raw[key]
+
+
+def parse(text: str | bytes | list[Any] | dict[str, Any]) -> Node:
+    """Parse a schema given as JSON text or as the value that JSON stands for.
+
+    Raises
+    ------
+    SchemaError
+        If it is no schema.
+
+    Examples
+    --------
+    >>> parse('["null", "int"]').branches[1].kind
+    'int'
+    """
+    try:
+        if isinstance(text, (str, bytes)):
+            if len(text) > MAX_SCHEMA:
+                raise SchemaError(f"the schema takes {len(text)} bytes, more than {MAX_SCHEMA}")
+            raw = json.loads(text)
+        else:
+            raw = text
+        return _Parser().parse(raw, "")
+    except RecursionError:
+        raise SchemaError("the schema nests too deep") from None
+    except (ValueError, TypeError) as error:
+        raise SchemaError(f"the schema is not valid: {str(error)[:200]}") from error
+
+
+def to_json(node: Node, seen: set[str] | None = None) -> Any:
+    """Return a value that :func:`parse` reads back to the same tree; docs are left out.
+
+    Examples
+    --------
+    >>> to_json(parse('{"type": "array", "items": "int"}'))
+    {'type': 'array', 'items': 'int'}
+    """
+    seen = set() if seen is None else seen
+    kind = node.kind
+    out: dict[str, Any]
+    if kind == "union":
+        return [to_json(b, seen) for b in node.branches]
+    if kind == "array":
+        assert node.items is not None
+        return {"type": "array", "items": to_json(node.items, seen)}
+    if kind == "map":
+        assert node.items is not None
+        return {"type": "map", "values": to_json(node.items, seen)}
+    if kind in PRIMITIVES:
+        if node.logical is None:
+            return kind
+        out = {"type": kind, "logicalType": node.logical}
+    else:
+        if node.name in seen:
+            return node.name
+        seen.add(node.name)
+        # A name without a dot must not fall into an enclosing namespace.
+        out = {"type": kind, "name": node.name} | ({} if "." in node.name else {"namespace": ""})
+        if node.aliases:
+            out["aliases"] = list(node.aliases)
+        if kind == "fixed":
+            out["size"] = node.size
+        elif kind == "enum":
+            out["symbols"] = list(node.symbols)
+            if node.default is not MISSING:
+                out["default"] = node.default
+        else:
+            out["fields"] = [
+                {"name": f.name, "type": to_json(f.node, seen)}
+                | ({"aliases": list(f.aliases)} if f.aliases else {})
+                | ({} if f.default is MISSING else {"default": f.default})
+                for f in node.fields
+            ]
+    if node.logical is not None:
+        out["logicalType"] = node.logical
+        if node.logical == "decimal":
+            out |= {"precision": node.precision, "scale": node.scale}
+    return out
+
+
+def matches(writer: Node, reader: Node) -> bool:
+    """Whether a value of ``writer`` may be read as ``reader``, judged at this level as the specification does.
+
+    Named types match by their names without namespace, or through an alias of the reader's.
+
+    Examples
+    --------
+    >>> matches(Node("int"), Node("double")), matches(Node("double"), Node("int"))
+    (True, False)
+    """
+    if writer.kind == "union" or reader.kind == "union":
+        return True
+    if writer.kind != reader.kind:
+        return reader.kind in PROMOTIONS.get(writer.kind, ())
+    if writer.kind in ("record", "enum", "fixed"):
+        if writer.kind == "fixed" and writer.size != reader.size:
+            return False
+        return same_name(writer, reader)
+    if writer.kind in ("array", "map"):
+        assert writer.items is not None
+        assert reader.items is not None
+        return matches(writer.items, reader.items)
+    return True
+
+
+def same_name(writer: Node, reader: Node) -> bool:
+    """Whether two named types go by the same name."""
+    return (
+        writer.short == reader.short
+        or writer.name in reader.aliases
+        or any(a.rpartition(".")[2] == writer.short for a in reader.aliases)
+    )
+
+
+def pick(writer: Node, reader: Node) -> Node | None:
+    """The reader's type for a value of ``writer`` (not a union): the reader itself, or the branch of its union.
+
+    The same name comes first, then the same kind, then the first branch that a promotion reaches.
+    """
+    if reader.kind != "union":
+        return reader if matches(writer, reader) else None
+    for exact in (True, False):
+        for branch in reader.branches:
+            if matches(writer, branch) and (not exact or branch.kind == writer.kind):
+                return branch
+    return None
+
+
+def find_field(reader_field: Field, writer: Node) -> Field | None:
+    """The writer's field that a reader's field takes: of its own name, else of one of its aliases."""
+    found = writer.field(reader_field.name)
+    if found is not None:
+        return found
+    for alias in reader_field.aliases:
+        found = writer.field(alias)
+        if found is not None:
+            return found
+    return None

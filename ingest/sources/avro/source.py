@@ -1,0 +1,421 @@
+"""The Avro source: scan files, then read parts of them into batches of columns.
+
+Sequences by file, or the whole input as one, are *placed*: the rows of a block are claimed in its
+header, so every row's place is known before anything is decoded, and a bad block leaves a gap. Sequences by
+key or by record are *staged*: keys and lengths are found while reading.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chunkstore.errors import InputError, SourceChangedError
+from chunkstore.layout import parse_bytes
+from ingest.protocol import Batch, ColumnSpec, CutRule, Fault, Scan
+from ingest.sources.avro import codecs, schema
+from ingest.sources.avro.columns import make_plan
+from ingest.sources.avro.container import BlockTable, Header, printable, read_header, walk
+from ingest.sources.avro.drift import resolve_schemas
+from ingest.sources.avro.faults import CODES, STATUS_CODES
+from ingest.sources.avro.inputs import open_input
+from ingest.sources.avro.options import AvroOptions
+from ingest.sources.avro.parts import PartTable
+from ingest.sources.avro.rows import RowMaker
+from ingest.sources.avro.survey import believed, limits_of, lost_rows, survey_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ingest.protocol import Part
+    from ingest.sources.avro.columns import Plan
+    from ingest.sources.avro.decoded import Decoder
+    from ingest.sources.avro.inputs import Input
+    from ingest.sources.avro.survey import FileSurvey
+
+__all__ = ["AvroSource"]
+
+_RAW = 8 << 20
+_ARENA = 32 << 20
+
+
+class AvroSource:
+    """Avro object container files, local or remote.
+
+    Parameters
+    ----------
+    options
+        See :class:`ingest.sources.avro.options.AvroOptions`.
+
+    Examples
+    --------
+    >>> AvroSource({"sequence_per": "file"}).name
+    'avro'
+    """
+
+    name = "avro"
+    CODES = CODES
+
+    def __init__(self, options: Mapping[str, Any] | AvroOptions) -> None:
+        self.options = options if isinstance(options, AvroOptions) else AvroOptions.from_mapping(options)
+        self._plans: tuple[schema.Node, Plan] | None = None
+        self._decoders: OrderedDict[bytes, Decoder] = OrderedDict()
+        self._headers: OrderedDict[tuple[str, str], Header] = OrderedDict()
+
+    @property
+    def placed(self) -> bool:
+        """Whether the place of every row is known from block headers."""
+        return self.options.sequence_per in ("file", "all")
+
+    # ------------------------------------------------------------------ scan
+
+    def identity(self, file: str) -> str:
+        """Size and mtime, or etag, of an input as it is now."""
+        with open_input(file, self.options.storage_options) as source:
+            return source.identity
+
+    def survey(self, inputs: Sequence[str]) -> list[FileSurvey]:
+        """Scan every file; see ``survey.survey_file``."""
+        action = "gap" if self.placed else "quarantined"
+        return [survey_file(url, self.options, action=action) for url in inputs]
+
+    def scan(self, inputs: Sequence[str]) -> Scan:
+        """Look at the inputs without decoding more than a few records.
+
+        Raises
+        ------
+        InputError
+            If there is nothing to read, or schemas differ and no rule for that was given.
+        ConfigError
+            If options do not fit the schemas.
+        MissingDependencyError
+            If the library of a codec is missing.
+        """
+        return self.scan_surveys(self.survey(inputs))
+
+    def scan_surveys(self, surveys: Sequence[FileSurvey]) -> Scan:
+        """Make the scan of what :meth:`survey` found."""
+        good = [s for s in surveys if s.readable]
+        faults = [f for s in surveys for f in s.faults]
+        if not good:
+            first = "; ".join(f"{f.file}: {f.message}" for f in faults[:3])
+            raise InputError(
+                f"none of {len(surveys)} input(s) is a readable Avro file" + (f" ({first})" if first else "")
+            )
+        used: dict[str, list[str]] = {}
+        for s in good:
+            assert s.header is not None
+            used.setdefault(s.header.codec, []).append(s.url)
+        for codec, files in used.items():
+            codecs.require(codec, files)
+        reader, notes = resolve_schemas(good, self.options)
+        lengths = self._lengths(good)
+        plan = make_plan(reader, self.options, lengths)
+        options = self.options.to_mapping() | {
+            "reader_schema": schema.to_json(reader),
+            "fields": [".".join(s for s in c.steps if s != "[]") for c in plan.columns],
+            "exclude": [],
+            "vector_lengths": {
+                p: n
+                for p, n in lengths.items()
+                if any(".".join(s for s in c.steps if s != "[]") == p for c in plan.columns)
+            }
+            | dict(self.options.vector_lengths),
+            "on_drift": "union",
+        }
+        parts = PartTable(good, self.options, plan)
+        return Scan(
+            source=self.name,
+            fields=tuple(c.spec() for c in plan.columns),
+            parts=parts,
+            keys=parts.keys,
+            placed=self.placed,
+            columns=tuple(
+                ColumnSpec(k.name, k.dtype, k.units, categorical=k.dtype == "string") for k in plan.labels
+            ),
+            time_field=self._time_name(plan),
+            order=self.options.on_disorder,
+            cut=self._cut(plan),
+            faults=(*faults, *notes),
+            options=options,
+            versions=_versions(),
+            attrs={"avro_schema": schema.to_json(reader), "avro_fields_left": dict(plan.left)},
+        )
+
+    def _time_name(self, plan: Plan) -> str | None:
+        return self._column_name(plan, self.options.time) if self.options.time else None
+
+    @staticmethod
+    def _column_name(plan: Plan, path: str) -> str:
+        return next(c.name for c in plan.columns if ".".join(s for s in c.steps if s != "[]") == path)
+
+    def _cut(self, plan: Plan) -> CutRule | None:
+        from ingest.sources.avro.columns import time_step
+
+        gap = self.options.max_gap
+        if not self.options.cut_on and gap is None:
+            return None
+        step = None
+        if gap is not None:
+            name = self._time_name(plan)
+            step = time_step(gap, next(c for c in plan.columns if c.name == name))
+        return CutRule(tuple(self._column_name(plan, p) for p in self.options.cut_on), step)
+
+    def _lengths(self, good: Sequence[FileSurvey]) -> dict[str, int]:
+        """Lengths of the vectors, from the first records of one block of every schema (in JSON)."""
+        from ingest.sources.avro.peek import array_lengths
+
+        found: dict[str, set[int]] = {}
+        seen: set[bytes] = set()
+        depth = 2 if self.options.sequence_per == "record" else 1
+        for s in good:
+            assert s.header is not None
+            assert s.node is not None
+            if s.header.schema in seen or not s.slices:
+                continue
+            block = self._first_block(s)
+            if block is None:
+                continue
+            seen.add(s.header.schema)
+            for steps, sizes in array_lengths(s.node, *block).items():
+                if steps.count("[]") == depth:
+                    found.setdefault(".".join(x for x in steps if x != "[]"), set()).update(sizes - {0})
+        return _spread({p: next(iter(n)) for p, n in found.items() if len(n) == 1}, good)
+
+    def _first_block(self, s: FileSurvey) -> tuple[bytes | bytearray | memoryview, int] | None:
+        assert s.header is not None
+        limits = limits_of(self.options)
+        try:
+            with open_input(s.url, self.options.storage_options) as source:
+                for part in s.slices[:4]:
+                    for table in walk(source, s.header, part.start, part.stop):
+                        for i in np.flatnonzero(table.counts > 0)[:4].tolist():
+                            size = int(table.sizes[i])
+                            if size > limits.max_block:
+                                continue
+                            data = source.read(int(table.payloads[i]), size)
+                            try:
+                                return codecs.decompress(s.header.codec, data, limits.decoded(size)), int(
+                                    table.counts[i]
+                                )
+                            except codecs.CodecError:
+                                continue
+        except OSError:
+            return None
+        return None
+
+    # ------------------------------------------------------------------ read
+
+    def read(self, part: Part) -> Iterator[Batch]:
+        """Decode one part; see ``ingest.protocol.Source.read``.
+
+        Raises
+        ------
+        SourceChangedError
+            If the input is not what was scanned.
+        """
+        with open_input(part.file, self.options.storage_options) as source:
+            if source.identity != part.identity:
+                raise SourceChangedError(
+                    f"{part.file} was {part.identity} (size:mtime) at the scan and is {source.identity} now; scan again"
+                )
+            header = self._header(source)
+            decoder, plan, least = self._decoder(header.schema)
+            yield from _Reading(self, part, source, header, decoder, plan, least).batches()
+
+    def _header(self, source: Input) -> Header:
+        key = (source.url, source.identity)
+        if key not in self._headers:
+            self._headers[key] = read_header(source)
+            while len(self._headers) > 64:
+                self._headers.popitem(last=False)
+        return self._headers[key]
+
+    def _reader(self) -> tuple[schema.Node, Plan]:
+        if self._plans is None:
+            node = (
+                schema.parse(self.options.reader_schema) if self.options.reader_schema is not None else None
+            )
+            assert node is not None, "a part is read with the options of the scan"
+            self._plans = node, make_plan(node, self.options, {})
+        return self._plans
+
+    def _decoder(self, text: bytes) -> tuple[Decoder, Plan, int]:
+        reader, plan = self._reader()
+        writer = schema.parse(text)
+        if text not in self._decoders:
+            self._decoders[text] = make_decoder(writer, reader, plan, self.options.decoder)
+            while len(self._decoders) > 64:
+                self._decoders.popitem(last=False)
+        return self._decoders[text], plan, writer.least()
+
+
+def make_decoder(writer: schema.Node, reader: schema.Node, plan: Plan, which: str) -> Decoder:
+    """The kernel where it takes the schema, else fastavro."""
+    from ingest.sources.avro.fallback import FastavroDecoder
+
+    return FastavroDecoder(writer, reader, plan)
+
+
+def _spread(lengths: dict[str, int], good: Sequence[FileSurvey]) -> dict[str, int]:
+    """Give every field inside an array the length of the array."""
+    from ingest.sources.avro.columns import leaves
+
+    out = dict(lengths)
+    for node in {id(s.node): s.node for s in good}.values():
+        assert node is not None
+        for leaf in leaves(node):
+            for path, n in lengths.items():
+                if leaf.path == path or leaf.path.startswith(path + "."):
+                    out.setdefault(leaf.path, n)
+    return out
+
+
+def _versions() -> dict[str, str]:
+    import cramjam
+    import fastavro
+
+    return {
+        "fastavro": str(fastavro.__version__),
+        "cramjam": str(getattr(cramjam, "__version__", "unknown")),
+        "numpy": np.__version__,
+    }
+
+
+class _Reading:
+    """One part being read: blocks in, batches out."""
+
+    def __init__(
+        self,
+        owner: AvroSource,
+        part: Part,
+        source: Input,
+        header: Header,
+        decoder: Decoder,
+        plan: Plan,
+        least: int,
+    ) -> None:
+        self.part, self.source, self.header, self.decoder = part, source, header, decoder
+        self.limits = limits_of(owner.options)
+        self.least = least
+        self.plan = plan
+        self.placed = owner.placed
+        self.maker = RowMaker(part, plan, placed=owner.placed)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the batches of the part."""
+        payload = self.part.payload
+        for table in walk(
+            self.source, self.header, int(payload["start"]), int(payload["stop"]), int(payload["block"])
+        ):
+            good = believed(table.counts, table.sizes, self.header.codec, self.least, self.limits)
+            for lo, hi in self._slabs(table, good):
+                yield from self._slab(table, lo, hi, good)
+            for damage in table.damage:
+                rows = lost_rows(damage, self.header.codec, self.least, self.limits)
+                if rows:
+                    yield from self.maker.gap(rows)
+
+    def _slabs(self, table: BlockTable, good: np.ndarray) -> Iterator[tuple[int, int]]:
+        """Runs of blocks that are read at once, by their encoded bytes and their rows' bytes."""
+        width = max(1, self.plan.row_bytes)
+        cost = table.sizes + np.where(good, table.counts, 0) * width // 4
+        ends = np.cumsum(cost)
+        lo, n = 0, len(table)
+        while lo < n:
+            spent = int(ends[lo - 1]) if lo else 0
+            hi = max(lo + 1, int(np.searchsorted(ends, spent + _RAW, side="right")))
+            yield lo, hi
+            lo = hi
+
+    def _slab(self, table: BlockTable, lo: int, hi: int, good: np.ndarray) -> Iterator[Batch]:
+        base = int(table.payloads[lo])
+        raw = self.source.read(base, int(table.payloads[hi - 1] + table.sizes[hi - 1]) - base)
+        begins = table.payloads[lo:hi] - base
+        sizes = table.sizes[lo:hi]
+        use = good[lo:hi] & (table.counts[lo:hi] > 0)
+        if self.header.codec == "null":
+            starts = begins.copy()
+            stops = np.where(use & (begins + sizes <= len(raw)), begins + sizes, begins - 1)
+            problems: dict[int, tuple[str, str]] = {
+                int(i): ("avro-truncated", "the file is shorter than it was")
+                for i in np.flatnonzero(use & (begins + sizes > len(raw)))
+            }
+            yield from self._decode(table, lo, hi, use, np.frombuffer(raw, np.uint8), starts, stops, problems)
+            return
+        view = memoryview(raw)
+        i = 0
+        while i < hi - lo:
+            pieces: list[bytes | bytearray | memoryview] = []
+            starts_list: list[int] = []
+            stops_list: list[int] = []
+            problems = {}
+            total, j = 0, i
+            while j < hi - lo and (j == i or total < _ARENA):
+                starts_list.append(total)
+                if use[j]:
+                    begin, size = int(begins[j]), int(sizes[j])
+                    try:
+                        piece = codecs.decompress(
+                            self.header.codec, bytes(view[begin : begin + size]), self.limits.decoded(size)
+                        )
+                        pieces.append(piece)
+                        total += len(piece)
+                        stops_list.append(total)
+                    except codecs.CodecError as error:
+                        problems[j - i] = (error.code, str(error))
+                        stops_list.append(total - 1)
+                else:
+                    stops_list.append(total - 1)
+                j += 1
+            arena = np.frombuffer(b"".join(pieces), np.uint8)
+            yield from self._decode(
+                table,
+                lo + i,
+                lo + j,
+                use[i:j],
+                arena,
+                np.array(starts_list, np.int64),
+                np.array(stops_list, np.int64),
+                problems,
+            )
+            i = j
+
+    def _decode(
+        self,
+        table: BlockTable,
+        lo: int,
+        hi: int,
+        use: np.ndarray,
+        arena: np.ndarray,
+        starts: np.ndarray,
+        stops: np.ndarray,
+        problems: dict[int, tuple[str, str]],
+    ) -> Iterator[Batch]:
+        counts = np.where(use, table.counts[lo:hi], 0)
+        decoded = self.decoder.decode(arena, starts, stops, counts)
+        for i in np.flatnonzero(decoded.status).tolist():
+            code = STATUS_CODES[int(decoded.status[i])]
+            problems[i] = (
+                code,
+                f"record data of the block ({int(stops[i] - starts[i])} bytes decoded) is damaged: {CODES[code]}, at byte "
+                f"{int(decoded.where[i])}",
+            )
+        action = "gap" if self.placed else "quarantined"
+        faults = [
+            Fault(
+                code,
+                self.part.file,
+                printable(message),
+                int(table.heads[lo + i]),
+                table.first + lo + i,
+                int(counts[i]),
+                action,
+            )
+            for i, (code, message) in sorted(problems.items())
+        ]
+        bad = np.zeros(hi - lo, bool)
+        bad[list(problems)] = True
+        yield self.maker.batch(decoded, counts, bad, faults)

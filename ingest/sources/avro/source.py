@@ -27,7 +27,7 @@ from ingest.sources.avro.rows import RowMaker
 from ingest.sources.avro.survey import believed, limits_of, lost_rows, survey_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ingest.protocol import Part
     from ingest.sources.avro.columns import Plan
@@ -46,20 +46,20 @@ class AvroSource:
 
     Parameters
     ----------
-    options
-        See :class:`ingest.sources.avro.options.AvroOptions`.
+    **options
+        See :class:`ingest.sources.avro.options.AvroOptions`; JSON values.
 
     Examples
     --------
-    >>> AvroSource({"sequence_per": "file"}).name
+    >>> AvroSource(sequence_per="file").name
     'avro'
     """
 
     name = "avro"
     CODES = CODES
 
-    def __init__(self, options: Mapping[str, Any] | AvroOptions) -> None:
-        self.options = options if isinstance(options, AvroOptions) else AvroOptions.from_mapping(options)
+    def __init__(self, **options: Any) -> None:
+        self.options = AvroOptions.from_mapping(options)
         self._plans: tuple[schema.Node, Plan] | None = None
         self._decoders: OrderedDict[bytes, Decoder] = OrderedDict()
         self._headers: OrderedDict[tuple[str, str], Header] = OrderedDict()

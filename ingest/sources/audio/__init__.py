@@ -1,0 +1,8 @@
+"""Audio: every format people have, decoded once, with exact lengths and everything counted."""
+
+from __future__ import annotations
+
+from ingest.sources.audio.options import AudioOptions
+from ingest.sources.audio.source import CODES, AudioSource
+
+__all__ = ["CODES", "AudioOptions", "AudioSource"]

@@ -1,0 +1,83 @@
+"""Opening inputs, local or behind fsspec, and telling whether they are still what was scanned."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["identity", "is_remote", "local_copy", "open_input", "size_of"]
+
+
+def is_remote(file: str) -> bool:
+    """Whether a name is a URL rather than a local path.
+
+    Examples
+    --------
+    >>> is_remote("s3://bucket/a.wav"), is_remote("a/b.wav"), is_remote("file:///a.wav")
+    (True, False, False)
+    """
+    return "://" in file and not file.startswith("file://")
+
+
+def _path(file: str) -> Path:
+    return Path(file.removeprefix("file://"))
+
+
+def _info(file: str) -> dict[str, Any]:
+    from ingest.remote import filesystem
+
+    system, path = filesystem(file)
+    return cast("dict[str, Any]", system.info(path))
+
+
+def size_of(file: str) -> int:
+    """Bytes of an input."""
+    if is_remote(file):
+        return int(_info(file)["size"])
+    return os.stat(_path(file)).st_size  # noqa: PTH116 (one stat a file, of hundreds of thousands)
+
+
+def identity(file: str) -> str:
+    """Size and mtime of a local input, size and etag (or what there is) of a remote one."""
+    if is_remote(file):
+        info = _info(file)
+        mark = next(
+            (info[k] for k in ("ETag", "etag", "md5", "mtime", "LastModified", "created") if k in info), ""
+        )
+        return f"{info['size']}:{mark}".replace('"', "")
+    stat = os.stat(_path(file))  # noqa: PTH116 (as above)
+    return f"{stat.st_size}:{stat.st_mtime_ns}"
+
+
+def open_input(file: str) -> IO[bytes]:
+    """Open an input for reading; seekable."""
+    if is_remote(file):
+        from ingest.remote import filesystem
+
+        system, path = filesystem(file)
+        return cast("IO[bytes]", system.open(path, "rb"))
+    return _path(file).open("rb")
+
+
+@contextlib.contextmanager
+def local_copy(file: str) -> Iterator[str]:
+    """Give a local path of an input: itself, or a copy on disk for the time of the block.
+
+    Decoders are C libraries that want a path and read it in their own way; a remote file is
+    fetched once, in order, in bounded memory.
+    """
+    if not is_remote(file):
+        yield str(_path(file))
+        return
+    with tempfile.NamedTemporaryFile(prefix="chunkstore-audio-") as copy:
+        with open_input(file) as source:
+            shutil.copyfileobj(source, cast("BinaryIO", copy), 1 << 20)
+        copy.flush()
+        yield copy.name

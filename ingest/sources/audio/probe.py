@@ -1,0 +1,126 @@
+"""What the header of a file claims: length, rate, channels. Claims are never believed, only compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import IO, BinaryIO, cast
+
+from ingest.sources.audio import flac, mpeg, ogg, riff
+from ingest.sources.audio.sniff import HEAD_BYTES, sniff
+
+__all__ = ["Claim", "probe"]
+
+#: Longest claim that is taken for one: 2^40 frames is half a year at 48 kHz.
+MAX_CLAIM = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a file says of itself."""
+
+    container: str | None
+    """As :func:`sniff.sniff` names it; None for what is no audio file known here."""
+    frames: int = -1
+    """Claimed frames; -1 where nothing (or nothing possible) is claimed."""
+    rate: int = 0
+    """Hz; 0 where not known before decoding."""
+    channels: int = 0
+    """0 where not known before decoding."""
+    codec: str = ""
+    """Name of the coding, where the header is read here."""
+    comment: str = ""
+    """Free text that recorders write (their start time, for instance)."""
+    origin: str = ""
+    """Date and time of origin, as the header has it."""
+    note: str = ""
+    """What is wrong with the header, in words; empty where nothing is."""
+
+
+def _tail(file: IO[bytes], size: int) -> bytes:
+    file.seek(max(0, size - HEAD_BYTES))
+    return file.read(HEAD_BYTES)
+
+
+def probe(file: IO[bytes], size: int) -> Claim:
+    """Read what the header of a file of ``size`` bytes claims.
+
+    Reads at most the first and the last 64 KiB (and the chunk headers of a WAV); runs no decoder, so that
+    hostile files meet plain Python only.
+    """
+    file.seek(0)
+    head = file.read(HEAD_BYTES)
+    container = sniff(head)
+    try:
+        claim = _read(container, file, head, size)
+    except (ValueError, IndexError, OverflowError) as err:  # riff.RiffError is a ValueError
+        return Claim(container, note=str(err))
+    frames = claim.frames if 0 <= claim.frames <= MAX_CLAIM else -1
+    return claim if frames == claim.frames else _with_frames(claim, frames)
+
+
+def _with_frames(claim: Claim, frames: int) -> Claim:
+    return Claim(
+        claim.container,
+        frames,
+        claim.rate,
+        claim.channels,
+        claim.codec,
+        claim.comment,
+        claim.origin,
+        claim.note,
+    )
+
+
+def _read(container: str | None, file: IO[bytes], head: bytes, size: int) -> Claim:
+    if container in ("riff", "w64"):
+        facts = riff.read_facts(cast("BinaryIO", file), size)
+        frames = facts.claimed if facts.plain else -1
+        return Claim(container, frames, facts.rate, facts.channels, facts.codec, facts.comment, facts.origin)
+    if container == "flac":
+        info = flac.stream_info(head)
+        if info is None:
+            return Claim(container, note="the FLAC file has no STREAMINFO within its first 64 KiB")
+        return Claim(container, info.frames, info.rate, info.channels, f"flac_s{info.bits}")
+    if container == "ogg":
+        table = head[27 : 27 + head[26]]
+        codec, rate, channels, skip = ogg.identify(head[27 + len(table) :])
+        if not codec:
+            return Claim(container)
+        last = ogg.last_granule(_tail(file, size), int.from_bytes(head[14:18], "little"))
+        return Claim(container, max(0, last - skip) if last >= 0 else -1, rate, channels, codec)
+    if container == "mp3":
+        return _mp3(head)
+    if container == "aiff":
+        return _aiff(head)
+    return Claim(container)
+
+
+def _mp3(head: bytes) -> Claim:
+    at = mpeg.id3_end(head)
+    while at < len(head) - 4:
+        frame = mpeg.frame_header(head[at : at + 4])
+        following = mpeg.frame_header(head[at + frame.nbytes : at + frame.nbytes + 4]) if frame else None
+        if frame and ((following and following.rate == frame.rate) or at + frame.nbytes >= len(head)):
+            info = mpeg.info_frame(head[at : at + frame.nbytes])
+            frames = -1
+            if info and info.frames > 0:
+                frames = info.frames * frame.samples - max(0, info.delay) - max(0, info.padding)
+            return Claim("mp3", frames, frame.rate, frame.channels, f"mp{frame.layer}")
+        at += 1
+    return Claim("mp3")
+
+
+def _aiff(head: bytes) -> Claim:
+    at = 12
+    while at + 8 <= len(head):
+        size = int.from_bytes(head[at + 4 : at + 8], "big")
+        if head[at : at + 4] == b"COMM" and at + 26 <= len(head):
+            channels = int.from_bytes(head[at + 8 : at + 10], "big")
+            frames = int.from_bytes(head[at + 10 : at + 14], "big")
+            exponent = int.from_bytes(head[at + 16 : at + 18], "big") & 0x7FFF
+            mantissa = int.from_bytes(head[at + 18 : at + 26], "big")
+            shift = exponent - 16383 - 63
+            rate = mantissa >> -shift if -64 < shift <= 0 else 0
+            return Claim("aiff", frames, rate, channels, "aiff")
+        at += 8 + size + (size & 1)
+    return Claim("aiff")

@@ -1,0 +1,274 @@
+"""WAV in all its containers (RIFF, RIFX, RF64, BW64, W64): where the samples lie and how they are written.
+
+Sizes in these headers are claims: recorders that lose power leave zeros, streaming encoders leave
+all ones, copies break off. What is decided here is where the samples really are; what was claimed
+is kept beside it. Holds the arithmetic of PCM too, since a WAV needs no library.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+__all__ = ["RiffError", "WavFacts", "read_facts", "to_float32"]
+
+_NAMES = {
+    1: "pcm",
+    3: "float",
+    6: "alaw",
+    7: "ulaw",
+    2: "adpcm_ms",
+    0x11: "adpcm_ima",
+    0x31: "gsm610",
+    0x55: "mp3",
+}
+_UNSTATED = (0, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF)
+_W64_TAIL = b"\xf3\xac\xd3\x11\x8c\xd1\x00\xc0\x4f\x8e\xdb\x8a"
+
+
+class RiffError(ValueError):
+    """The file has no readable format or no samples chunk; says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class WavFacts:
+    """Where the samples are and how they are written."""
+
+    container: str
+    """riff, rifx, rf64 or w64."""
+    tag: int
+    """Format tag, the one inside an EXTENSIBLE header where there is one."""
+    bits: int
+    """Bits that a sample is said to use."""
+    width: int
+    """Bytes that a sample takes."""
+    rate: int
+    """Hz."""
+    channels: int
+    """Samples a frame."""
+    big: bool
+    """Big-endian."""
+    start: int
+    """First byte of the samples."""
+    nbytes: int
+    """Bytes of samples that are there."""
+    stated: int
+    """Bytes of samples that the header claims; -1 where it leaves that open."""
+    comment: str = ""
+    """Text of the ICMT chunk."""
+    origin: str = ""
+    """Date and time of the bext chunk, ``YYYY-MM-DD HH:MM:SS``."""
+
+    @property
+    def block(self) -> int:
+        """Bytes of a frame."""
+        return self.width * self.channels
+
+    @property
+    def frames(self) -> int:
+        """Whole frames that are there."""
+        return self.nbytes // self.block
+
+    @property
+    def claimed(self) -> int:
+        """Frames that the header claims; -1 where it leaves that open."""
+        return self.stated // self.block if self.stated >= 0 else -1
+
+    @property
+    def codec(self) -> str:
+        """For people, e.g. ``pcm_s16``."""
+        name = _NAMES.get(self.tag, f"wav_0x{self.tag:04x}")
+        if self.tag == 1:
+            return f"pcm_{'u' if self.width == 1 else 's'}{self.width * 8}"
+        return f"pcm_f{self.width * 8}" if self.tag == 3 else name
+
+    @property
+    def plain(self) -> bool:
+        """Whether the samples are numbers as they stand, not a compressed stream."""
+        return (
+            (self.tag == 1 and 1 <= self.width <= 8)
+            or (self.tag == 3 and self.width in (2, 4, 8))
+            or (self.tag in (6, 7) and self.width == 1)
+        )
+
+
+def _text(raw: bytes) -> str:
+    return raw.split(b"\0")[0].decode("latin-1").strip()
+
+
+def _comment(body: bytes) -> str:
+    at = 4
+    while body[:4] == b"INFO" and at + 8 <= len(body):
+        size = int.from_bytes(body[at + 4 : at + 8], "little")
+        if body[at : at + 4] == b"ICMT":
+            return _text(body[at + 8 : at + 8 + size])
+        at += 8 + size + (size & 1)
+    return ""
+
+
+def read_facts(file: BinaryIO, size: int) -> WavFacts:
+    """Walk over the chunks of a WAV file of ``size`` bytes.
+
+    At most ten thousand chunks are visited and 64 KiB of any but the samples' is read.
+
+    Raises
+    ------
+    RiffError
+        If there is no format, an impossible one, or no samples chunk.
+    """
+    file.seek(0)
+    head = file.read(40)
+    wide = head[:4] == b"riff"
+    big = head[:4] == b"RIFX"
+    order = ">" if big else "<"
+    rf64 = head[:4] in (b"RF64", b"BW64")
+    at, long_data = (40 if wide else 12), -1
+    fmt: bytes | None = None
+    data: tuple[int, int, int] | None = None
+    comment = origin = ""
+    for _ in range(10_000):
+        file.seek(at)
+        header = file.read(24 if wide else 8)
+        if len(header) < (24 if wide else 8):
+            break
+        name = header[:4]
+        if wide:
+            if header[4:16] != _W64_TAIL and name not in (b"fmt ", b"data"):
+                name = b""
+            length, body_at = struct.unpack("<Q", header[16:])[0] - 24, at + 24
+            if length < 0:
+                break
+        else:
+            length, body_at = struct.unpack(order + "I", header[4:])[0], at + 8
+        left = max(0, size - body_at)
+        if name == b"data" and data is None:
+            stated = long_data if rf64 and length == 0xFFFFFFFF and long_data >= 0 else length
+            there, claim = min(stated, left), stated
+            unstated = (
+                stated > left if stated else left and not _chunk_follows(file, body_at, size, order, wide)
+            )
+            if unstated and stated in _UNSTATED:
+                there, claim = left, -1
+            data, length = (body_at, there, claim), there
+        else:
+            body = (
+                file.read(min(length, 65536, left)) if name in (b"fmt ", b"ds64", b"LIST", b"bext") else b""
+            )
+            if name == b"fmt " and fmt is None:
+                fmt = body[:64]
+            elif name == b"ds64" and len(body) >= 16:
+                long_data = struct.unpack("<Q", body[8:16])[0]
+            elif name == b"LIST" and not comment:
+                comment = _comment(body)
+            elif name == b"bext" and len(body) >= 338:
+                origin = (_text(body[320:330]) + " " + _text(body[330:338])).strip()
+        at = body_at + length + (-length % 8 if wide else length & 1)
+        if at >= size:
+            break
+    if fmt is None or len(fmt) < 14:
+        raise RiffError("the WAV file has no 'fmt ' chunk, or one of fewer than 14 bytes")
+    if data is None:
+        raise RiffError("the WAV file has no 'data' chunk")
+    tag, channels, rate, _, block = struct.unpack(order + "HHIIH", fmt[:14])
+    bits = struct.unpack(order + "H", fmt[14:16])[0] if len(fmt) >= 16 else 8
+    valid = bits
+    if tag == 0xFFFE and len(fmt) >= 28:
+        valid = struct.unpack(order + "H", fmt[18:20])[0] or bits
+        tag = struct.unpack(order + "I", fmt[24:28])[0]
+    if not 1 <= channels <= 1024 or not 1 <= rate <= 100_000_000:
+        raise RiffError(f"the WAV header claims {channels} channels at {rate} Hz")
+    width = block // channels if block and block % channels == 0 else 0
+    if tag in (1, 3):
+        width = width if width * 8 >= bits else -(-bits // 8)
+        if not 1 <= width <= 8:
+            raise RiffError(f"the WAV header claims {bits}-bit samples in {block} bytes a frame")
+    return WavFacts(
+        container="w64" if wide else head[:4].decode("ascii").lower(),
+        tag=tag,
+        bits=min(valid, bits) or bits,
+        width=max(1, width),
+        rate=rate,
+        channels=channels,
+        big=big,
+        start=data[0],
+        nbytes=data[1],
+        stated=data[2],
+        comment=comment,
+        origin=origin,
+    )
+
+
+def _chunk_follows(file: BinaryIO, at: int, size: int, order: str, wide: bool) -> bool:
+    """Whether another chunk starts here, so that a length of 0 may be meant."""
+    file.seek(at)
+    header = file.read(24 if wide else 8)
+    if wide:
+        return len(header) == 24 and header[4:16] == _W64_TAIL
+    if len(header) < 8 or not all(32 <= c < 127 for c in header[:4]):
+        return False
+    return bool(at + 8 + struct.unpack(order + "I", header[4:])[0] <= size)
+
+
+def _g711(alaw: bool) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """All 256 values of G.711, as fractions of full scale."""
+    code = np.arange(256, dtype=np.int64)
+    if alaw:
+        code ^= 0x55
+        exponent, mantissa = (code >> 4) & 7, code & 15
+        value = np.where(
+            exponent == 0, mantissa * 16 + 8, (mantissa * 16 + 264) << np.maximum(exponent - 1, 0)
+        )
+        sign = np.where(code & 0x80, 1, -1)
+    else:
+        code = ~code & 0xFF
+        value = (((code & 15) * 8 + 132) << ((code >> 4) & 7)) - 132
+        sign = np.where(code & 0x80, -1, 1)
+    return (sign * value / 32768.0).astype(np.float32)
+
+
+def to_float32(raw: bytes, facts: WavFacts, low: bool = False) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Turn whole frames as they are written into fractions of full scale.
+
+    Parameters
+    ----------
+    raw : bytes
+        A whole number of frames.
+    facts : WavFacts
+        How they are written.
+    low : bool
+        Whether samples of fewer bits than their bytes hold stand at the low end (the standard
+        wants them at the high end; some writers differ).
+
+    Returns
+    -------
+    ndarray
+        float32[frames, channels]. 8 to 24 bits are exact; 32 and more are rounded once.
+    """
+    width, order = facts.width, ">" if facts.big else "<"
+    values: np.ndarray[Any, np.dtype[np.float32]]
+    if facts.tag == 3:
+        with np.errstate(over="ignore"):
+            values = np.frombuffer(raw, f"{order}f{width}").astype(np.float32)
+    elif facts.tag in (6, 7):
+        values = _g711(facts.tag == 6)[np.frombuffer(raw, np.uint8)]
+    elif width == 1:
+        values = np.asarray((np.frombuffer(raw, np.uint8).astype(np.float32) - 128) / 128, np.float32)
+    elif width in (2, 4, 8) and not low:
+        scale = 2.0 ** (1 - 8 * width)
+        values = np.asarray(np.frombuffer(raw, f"{order}i{width}") * scale, np.float32)
+    else:
+        octets = np.frombuffer(raw, np.uint8).reshape(-1, width)
+        if facts.big:
+            octets = octets[:, ::-1]
+        if low:
+            octets = octets[:, : -(-facts.bits // 8)]
+        wide = np.zeros((len(octets), 8), np.uint8)
+        wide[:, 8 - octets.shape[1] :] = octets
+        values = (wide.view("<i8")[:, 0] * 2.0**-63).astype(np.float32)
+    return values.reshape(-1, facts.channels)

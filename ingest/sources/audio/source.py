@@ -1,0 +1,440 @@
+"""AudioSource: a file is a part; its samples come out converted, counted and labelled.
+
+Scanning reads headers in plain Python; decoding happens in :mod:`convert`, in a process of its own
+(:mod:`isolate`). Lengths are known only after decoding, so audio is a staged source: nothing here
+believes a header.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from chunkstore.errors import ConfigError, InputError
+from chunkstore.layout import FieldSpec
+from ingest.protocol import Batch, ColumnSpec, Fault, Part, Scan
+from ingest.sources.audio import files
+from ingest.sources.audio.convert import Converted, Failure, convert
+from ingest.sources.audio.decode import SNDFILE, av_module, soundfile_module
+from ingest.sources.audio.isolate import pool
+from ingest.sources.audio.metadata import (
+    Table,
+    label_names,
+    labels_of,
+    read_table,
+    recording_ids,
+    start_time,
+    stated_duration,
+)
+from ingest.sources.audio.options import AudioOptions
+from ingest.sources.audio.probe import Claim, probe
+from ingest.sources.audio.quantise import FULL_SCALE
+from ingest.sources.audio.resample import resampled_length
+from ingest.sources.audio.segment import SILENCE_STEP, overlaps, peaks, segments, silent_ranges
+from ingest.sources.audio.sniff import SUFFIXES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["CODES", "AudioSource"]
+
+CODES = {
+    "audio-bad-header": "the header can't be read",
+    "audio-chained": "an Ogg file is a chain of several streams; all of them were decoded",
+    "audio-changed": "the file changed while it was read",
+    "audio-channels": "the file has other channels than the options allow",
+    "audio-damaged": "bytes in the middle are damaged or missing; the samples around them are kept",
+    "audio-decode-error": "the decoder stopped at an error",
+    "audio-decoder-crash": "the decoder process died",
+    "audio-duplicate": "the same file was given twice",
+    "audio-empty": "the recording holds no sample",
+    "audio-flac-checksum": "the samples do not have the MD5 that the FLAC header states",
+    "audio-format-changes": "channels, sample rate or sample format change within the file",
+    "audio-header-frames": "the header claims another length than was decoded; the decoded length counts",
+    "audio-length-unstated": "the header leaves the length open (a recorder that lost power, a stream)",
+    "audio-metadata-duration": "the metadata state another duration than was decoded; the audio counts",
+    "audio-metadata-missing": "the metadata have no row for the file",
+    "audio-metadata-unmatched": "a row of the metadata names no file",
+    "audio-no-frames": "no MPEG audio frame can be found",
+    "audio-no-stream": "the container holds no audio",
+    "audio-nonfinite": "samples are NaN or infinite",
+    "audio-out-of-range": "samples are so far beyond full scale that they are no audio",
+    "audio-rate": "the sample rate can't be converted",
+    "audio-second-decoder": "the first decoder failed, a second one decoded it",
+    "audio-timeout": "the decoder made no progress within the time limit",
+    "audio-too-long": "the file decodes to more than the longest recording allowed",
+    "audio-truncated": "the file ends before its header says; what is there is kept",
+    "audio-unreadable": "the file can't be opened or read",
+    "audio-unrecognised": "the content is of no kind of audio known here",
+    "audio-unsupported": "a legal kind of file that no decoder here reads",
+}
+
+#: Samples of one batch.
+_BATCH_ROWS = 1 << 18
+#: Peak bytes of reading one part: the decoder process (libraries, a block, soxr) and one batch here.
+_MEMORY = 160 << 20
+
+_COLUMNS = (
+    ColumnSpec("source", "string", long_name="path or URL of the file"),
+    ColumnSpec("recording", "string", long_name="id of the recording that this is a part of"),
+    ColumnSpec("offset", "int64", units="1", long_name="first sample within the recording"),
+    ColumnSpec(
+        "start_time", "float64", "seconds since 1970-01-01T00:00:00", "start, as file or name state it"
+    ),
+    ColumnSpec("sample_rate", "float64", "Hz", "sample rate in this store"),
+    ColumnSpec("source_rate", "int64", "Hz", "sample rate of the file"),
+    ColumnSpec("source_channels", "int32", long_name="channels of the file"),
+    ColumnSpec("source_frames", "int64", long_name="frames decoded from the file"),
+    ColumnSpec("claimed_frames", "int64", long_name="frames that the file's header claims, -1 for none"),
+    ColumnSpec("codec", "string", long_name="coding of the file", categorical=True),
+    ColumnSpec("decoder", "string", long_name="decoder and its version", categorical=True),
+    ColumnSpec("clipped", "int64", long_name="samples of the recording beyond full scale"),
+    ColumnSpec("nonfinite", "int64", long_name="NaN and infinite values of the file"),
+    ColumnSpec("peak", "float32", long_name="largest absolute sample of the recording, before clipping"),
+)
+
+
+class AudioSource:
+    """Recordings of every kind, one part a file.
+
+    Parameters
+    ----------
+    **options
+        Those of :class:`AudioOptions`.
+
+    Examples
+    --------
+    >>> AudioSource(rate=32000, label_from="parent").options.rate
+    32000
+    """
+
+    name = "audio"
+    suffixes = SUFFIXES
+    """What files of a folder are looked at; the content decides."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = AudioOptions.from_json(options)
+
+    def identity(self, file: str) -> str:
+        """Size and mtime, or etag, of an input as it is now."""
+        return files.identity(file)
+
+    def scan(self, inputs: Sequence[str]) -> Scan:
+        """Read the headers of all files.
+
+        Raises
+        ------
+        InputError
+            If there is nothing to read, or the metadata can't be read.
+        ConfigError
+            If no rate was given and the files have several.
+        MissingDependencyError
+            If a library that the files need is not installed.
+        """
+        wanted = list(dict.fromkeys(inputs))
+        if not wanted:
+            raise InputError("there are no audio files to read")
+        faults = [
+            Fault(
+                "audio-duplicate",
+                file,
+                "the file was given more than once; it is read once",
+                action="skipped",
+            )
+            for file in _repeated(inputs)
+        ]
+        ids = recording_ids(wanted)
+        named = label_names(self.options.label_from, self.options.label_regex)
+        taken = frozenset(c.name for c in _COLUMNS) | {"id", "rowsize", "sequence", "obs", "gap", *named}
+        table = self._table(ids, taken)
+        faults += [
+            Fault(
+                "audio-metadata-unmatched",
+                str(self.options.metadata),
+                f"no file for the row {key!r}",
+                action="skipped",
+            )
+            for key in (table.unmatched if table else ())
+        ]
+        found = [self._look(file) for file in wanted]
+        self._require([claim for claim, _, _ in found])
+        rate = self.options.rate or self._common_rate(wanted, [claim for claim, _, _ in found])
+        options = replace(self.options, rate=rate)
+        parts: list[Part] = []
+        for at, (file, (claim, size, fault)) in enumerate(zip(wanted, found, strict=True)):
+            if fault is not None:
+                faults.append(fault)
+                continue
+            row = table.rows[at] if table else None
+            if table and row is None:
+                faults.append(
+                    Fault(
+                        "audio-metadata-missing",
+                        file,
+                        "the metadata have no row for this file",
+                        action="kept",
+                    )
+                )
+            parts.append(self._part(len(parts), file, ids[at], claim, size, row, options))
+        columns = (
+            *(ColumnSpec(name, "string", categorical=True) for name in named),
+            *_COLUMNS,
+            *(table.columns if table else ()),
+        )
+        return Scan(
+            source=self.name,
+            fields=(_field(options),),
+            parts=parts,
+            columns=columns,
+            faults=tuple(faults),
+            options=options.to_json(),
+            versions=_versions(),
+            attrs={"sample_rate": options.rate},
+        )
+
+    def read(self, part: Part) -> Iterator[Batch]:
+        """Decode one file; a file that can't be used is one batch of no rows with its fault."""
+        if not (self.options.isolate and part.nbytes):
+            with tempfile.TemporaryFile(prefix="chunkstore-audio-") as spool:
+                result = self._convert(part, spool)
+                yield from self._batches(part, result, spool)
+            return
+        process = pool.take(int(self.options.decoder_memory))
+        finished = False
+        try:
+            result = process.convert(part.file, self.options)
+            yield from self._batches(part, result, process.spool)
+            finished = True
+        finally:
+            if finished:
+                pool.give(process)
+            else:
+                process.close()
+
+    def _convert(self, part: Part, spool: IO[bytes]) -> Converted | Failure:
+        if part.nbytes:
+            return convert(part.file, spool.fileno(), self.options)
+        return Converted(0, 0, 0, 0, -1, "", "", "", 0, 0, 0.0)
+
+    def _table(self, ids: Sequence[str], taken: frozenset[str]) -> Table | None:
+        if self.options.metadata is None or self.options.metadata_key is None:
+            return None
+        return read_table(self.options.metadata, self.options.metadata_key, ids, taken)
+
+    def _look(self, file: str) -> tuple[Claim, int, Fault | None]:
+        """Read the claims of one file; a fault where it can't be opened or is no audio."""
+        try:
+            size = files.size_of(file)
+            if size == 0:
+                return Claim(None), 0, None
+            with files.open_input(file) as opened:
+                claim = probe(opened, size)
+        except (OSError, ValueError) as err:
+            reason = getattr(err, "strerror", None) or str(err) or type(err).__name__
+            return Claim(None), 0, Fault("audio-unreadable", file, f"it can't be read: {reason}")
+        if claim.container is None:
+            message = f"its {size} bytes are of no kind of audio known here, whatever its name says"
+            return claim, size, Fault("audio-unrecognised", file, message)
+        return claim, size, None
+
+    def _require(self, claims: Sequence[Claim]) -> None:
+        """Fail before work starts where a library is missing for some of the files."""
+        containers = {claim.container for claim in claims} - {None}
+        if containers - {"riff", "w64"}:
+            soundfile_module()
+        if containers - SNDFILE:
+            av_module()
+
+    def _common_rate(self, names: Sequence[str], claims: Sequence[Claim]) -> int:
+        rates: dict[int, str] = {}
+        for name, claim in zip(names, claims, strict=True):
+            if claim.rate > 0:
+                rates.setdefault(claim.rate, name)
+        if len(rates) != 1:
+            seen = "; ".join(f"{rate} Hz in {name}" for rate, name in list(rates.items())[:3])
+            raise ConfigError(
+                f"the files have {len(rates)} sample rates ({seen}); choose one, e.g. rate=32000"
+                if rates
+                else "no header states a sample rate; choose one, e.g. rate=32000"
+            )
+        return next(iter(rates))
+
+    def _part(  # noqa: PLR0917 (one caller, above)
+        self,
+        index: int,
+        file: str,
+        identifier: str,
+        claim: Claim,
+        size: int,
+        row: Mapping[str, Any] | None,
+        options: AudioOptions,
+    ) -> Part:
+        opts = self.options
+        started = start_time(identifier.rsplit("/", 1)[-1], claim.comment, claim.origin, opts.time_regex)
+        labels = labels_of(identifier, file, opts.label_from, opts.label_regex)
+        known = claim.frames >= 0 and claim.rate > 0 and options.rate is not None
+        return Part(
+            index=index,
+            file=file,
+            identity=files.identity(file),
+            nbytes=size,
+            claimed=resampled_length(claim.frames, claim.rate, options.rate or 0) if known else -1,
+            memory=_MEMORY,
+            payload={
+                "id": identifier,
+                "labels": {**labels, **(row or {})},
+                "start_time": started,
+                "duration": stated_duration(row),
+            },
+        )
+
+    def _batches(self, part: Part, result: Converted | Failure, spool: IO[bytes]) -> Iterator[Batch]:
+        """Turn what the spool holds into batches, the labels of a sequence with its last rows."""
+        options, identifier = self.options, str(part.payload["id"])
+        dtype = np.dtype(options.dtype)
+        nothing = {options.field: np.zeros(0, dtype)}
+        if isinstance(result, Failure):
+            message = result.message + "".join(f"; then {text}" for text in result.tried)
+            fault = Fault(result.code, part.file, message, result.offset, rows=max(0, part.claimed))
+            yield Batch(nothing, 0, faults=(fault,))
+            return
+        faults = list(self._faults(part, result))
+        if result.rows == 0:
+            action = {"keep": "kept", "skip": "skipped", "error": "quarantined"}[options.empty]
+            faults.append(Fault("audio-empty", part.file, "the recording holds no sample", action=action))
+            if options.empty != "keep":
+                yield Batch(nothing, 0, faults=tuple(faults))
+                return
+        rate = options.rate or result.rate
+        step = max(1, round(SILENCE_STEP * rate))
+        silent = self._silent(result, spool, step, dtype) if options.silence is not None else []
+        length = None if options.segment is None else max(1, round(float(options.segment) * rate))
+        pieces = segments(result.rows, length)
+        digits = len(str(len(pieces) - 1))
+        for number, (start, stop) in enumerate(pieces):
+            key = identifier if length is None else f"{identifier}#{number:0{digits}d}"
+            at = start
+            while True:
+                upto = min(at + _BATCH_ROWS, stop)
+                values = _samples(spool, at, upto, dtype)
+                last = upto == stop
+                yield Batch(
+                    {options.field: values},
+                    upto - at,
+                    keys=(key,),
+                    labels=self._labels(part, result, identifier, start, rate) if last else {},
+                    lost=overlaps(silent, at, upto),
+                    faults=tuple(faults) if last and number == len(pieces) - 1 else (),
+                )
+                at = upto
+                if last:
+                    break
+
+    def _silent(
+        self, result: Converted, spool: IO[bytes], step: int, dtype: np.dtype[Any]
+    ) -> list[tuple[int, int]]:
+        assert self.options.silence is not None
+        block = step * max(1, _BATCH_ROWS // step)
+        found = [
+            peaks(_samples(spool, at, min(at + block, result.rows), dtype), step)
+            for at in range(0, result.rows, block)
+        ]
+        level = 10 ** (self.options.silence / 20) * (FULL_SCALE if dtype.kind == "i" else 1.0)
+        shortest = round(float(self.options.silence_min) * (self.options.rate or result.rate))
+        return silent_ranges(
+            np.concatenate([np.zeros(0), *found]), level, step, max(1, shortest), result.rows
+        )
+
+    def _faults(self, part: Part, result: Converted) -> Iterator[Fault]:
+        for note in result.notes:
+            rows = resampled_length(note.frames, result.rate, self.options.rate or result.rate)
+            yield Fault(note.code, part.file, note.message, note.offset, rows=rows, action="kept")
+        stated = part.payload.get("duration")
+        seconds = result.frames / result.rate if result.rate else 0.0
+        if stated is not None and abs(seconds - stated) > max(0.05, 0.005 * stated):
+            yield Fault(
+                "audio-metadata-duration",
+                part.file,
+                f"the metadata state {stated:g} s, {seconds:.3f} s were decoded",
+                action="kept",
+            )
+
+    def _labels(
+        self, part: Part, result: Converted, identifier: str, start: int, rate: int
+    ) -> dict[str, tuple[Any, ...]]:
+        began = part.payload.get("start_time")
+        values: dict[str, Any] = {
+            "source": part.file,
+            "recording": identifier,
+            "offset": start,
+            "start_time": math.nan if began is None else began + start / rate,
+            "sample_rate": float(rate),
+            "source_rate": result.rate,
+            "source_channels": result.channels,
+            "source_frames": result.frames,
+            "claimed_frames": result.claimed,
+            "codec": result.codec,
+            "decoder": result.decoder,
+            "clipped": result.clipped,
+            "nonfinite": result.nonfinite,
+            "peak": result.peak,
+            **part.payload["labels"],
+        }
+        return {name: (value,) for name, value in values.items()}
+
+
+def _field(options: AudioOptions) -> FieldSpec:
+    whole = options.dtype == "int16"
+    return FieldSpec(
+        options.field,
+        options.dtype,
+        units="1",
+        long_name="sound pressure as a fraction of full scale",
+        scale_factor=1 / FULL_SCALE if whole else None,
+        attrs={"sample_rate": options.rate},
+    )
+
+
+def _repeated(inputs: Sequence[str]) -> list[str]:
+    seen: set[str] = set()
+    again: dict[str, None] = {}
+    for file in inputs:
+        if file in seen:
+            again[file] = None
+        seen.add(file)
+    return list(again)
+
+
+def _samples(spool: IO[bytes], start: int, stop: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Read samples [start, stop) from the spool without moving its place, which the decoder shares."""
+    offset, count = start * dtype.itemsize, (stop - start) * dtype.itemsize
+    pieces = []
+    while count:
+        piece = os.pread(spool.fileno(), count, offset)
+        if not piece:
+            raise OSError(f"the spool of decoded samples ends {count} bytes early; is the disk full?")
+        pieces.append(piece)
+        offset, count = offset + len(piece), count - len(piece)
+    return np.frombuffer(b"".join(pieces), dtype)
+
+
+def _versions() -> dict[str, str]:
+    """Return the decoder libraries that are installed."""
+    found = {}
+    try:
+        import soundfile
+
+        found["libsndfile"] = str(soundfile.__libsndfile_version__)
+    except ImportError:
+        pass
+    for name in ("soxr", "av"):
+        try:
+            found[name] = str(__import__(name).__version__)
+        except ImportError:
+            continue
+    return found

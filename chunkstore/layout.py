@@ -23,7 +23,13 @@ __all__ = ["FieldSpec", "Layout", "parse_bytes"]
 _BYTES = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?)b?\s*$", re.IGNORECASE)
 _NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$")
 #: names of arrays that the format itself uses
-RESERVED = frozenset({"obs", "sequence", "gap", "rowsize", "id", "gap_start", "gap_stop"})
+RESERVED = frozenset(
+    {"obs", "sequence", "gap", "rowsize", "id", "gap_start", "gap_stop", "chunkstore", "zarr.json"}
+)
+#: dtypes that a field can have
+_DTYPES = frozenset(["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"])
+#: chunks in a shard that is planned by bytes: its index then takes 64 KiB
+_MOST_CHUNKS = 4096
 
 
 def parse_bytes(value: int | str) -> int:
@@ -81,13 +87,16 @@ class FieldSpec:
     """Further attributes of the array, JSON values."""
 
     def __post_init__(self) -> None:
-        if not _NAME.match(self.name) or self.name in RESERVED:
+        if not _NAME.match(self.name) or self.name in RESERVED or self.name.startswith("__"):
             raise ConfigError(
                 f"{self.name!r} cannot name a field: use letters, digits, '_', '.', '-', "
                 f"and none of {', '.join(sorted(RESERVED))}"
             )
-        kind = np.dtype(self.dtype).kind
-        if kind not in "biuf":
+        try:
+            known = np.dtype(self.dtype).name in _DTYPES
+        except TypeError:
+            known = False
+        if not known:
             raise ConfigError(
                 f"field {self.name!r} has dtype {self.dtype}; a field holds bool, integers or floats "
                 "(give text as categories)"
@@ -198,5 +207,6 @@ class Layout:
             chunk_obs = 2 ** int(math.log2(chunk_obs))
         shard_obs = obs(shard, 64 * 1024 * 1024)
         if not isinstance(shard, (int, np.integer)):
-            shard_obs = max(1, shard_obs // chunk_obs) * chunk_obs
+            most = 2**20 if shard is not None else _MOST_CHUNKS
+            shard_obs = min(max(1, shard_obs // chunk_obs), most) * chunk_obs
         return cls(n_obs, chunk_obs, shard_obs)

@@ -1,0 +1,541 @@
+"""Places a store can lie in: a folder, memory, an object store, a web server.
+
+A *place* reads and writes whole objects and ranges of them by key. It knows nothing of arrays.
+Local folders and memory need nothing installed; ``s3://``, ``gs://``, ``az://`` and ``http(s)://``
+go through obstore, the extra ``cloud``. Errors and names never carry credentials.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+from chunkstore.errors import ConfigError, FormatError, MissingDependencyError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["Blob", "LocalPlace", "MemoryPlace", "ObjectPlace", "Place", "open_place"]
+
+#: Directory for files that are being written; gone once the store is finished.
+PARTIAL: Final = ".partial"
+_SCHEME: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+)://")
+_REMOTE: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "http", "https"})
+_SECRET: Final = re.compile(
+    r"key|secret|token|password|credential|sas|signature|authorization", re.IGNORECASE
+)
+_ALIASES: Final = {
+    "key": "access_key_id",
+    "secret": "secret_access_key",
+    "endpoint_url": "endpoint",
+    "anon": "skip_signature",
+}
+
+
+class Place(ABC):
+    """Objects by key, such as ``"x/c/0"``. Objects that are missing read as None."""
+
+    url: str
+    """Where it is, without credentials: fit for messages and logs."""
+    kind: str
+    """``local``, ``memory``, ``object`` or ``http``."""
+    read_only: bool = False
+
+    @abstractmethod
+    def get(self, key: str) -> bytes | None:
+        """Return a whole object, or None where there is none."""
+
+    @abstractmethod
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
+        """Return the bytes of half-open ranges; fewer where the object ends sooner.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no object of that key.
+        """
+
+    @abstractmethod
+    def blob(self, key: str, tail: int) -> Blob | None:
+        """Open an object for many reads and return it with its last ``tail`` bytes, or None."""
+
+    def get_tail(self, key: str, length: int) -> tuple[bytes, int] | None:
+        """Return (the last ``length`` bytes or fewer, size of the object), or None where there is none."""
+        found = self.blob(key, length)
+        return None if found is None else (found.tail, found.size)
+
+    @abstractmethod
+    def size(self, key: str) -> int | None:
+        """Return the size of an object in bytes, or None where there is none."""
+
+    @abstractmethod
+    def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
+        """Write an object at once: a reader sees all of it or nothing."""
+
+    @abstractmethod
+    def delete(self, key: str) -> None:
+        """Remove an object, if there is one."""
+
+    @abstractmethod
+    def walk(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """Yield (key, size) of all objects below ``prefix``, sorted."""
+
+    @abstractmethod
+    def zarr_store(self) -> Any:
+        """Return a zarr store over the same objects, read-only."""
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether there is nothing here yet."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove everything here."""
+
+    def sweep(self) -> None:
+        """Remove what writers that were killed have left behind."""
+
+    def close(self) -> None:
+        """Let go of whatever is held open."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """An object that is read many times."""
+
+    place: Place
+    key: str
+    size: int
+    """In bytes."""
+    tail: bytes
+    """Its last bytes, as many as were asked for or as there are."""
+
+    def read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
+        """Return the bytes of half-open ranges."""
+        return self.place.get_ranges(self.key, ranges)
+
+
+class _Handle:
+    """A file descriptor that closes when the last thread that reads through it lets go."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+class _Handles:
+    """The files most recently read, over all stores of the process: a bounded number stays open."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.lock = threading.Lock()
+        self.open: OrderedDict[tuple[int, str], _Handle] = OrderedDict()
+
+    def find(self, token: int, key: str) -> _Handle | None:
+        with self.lock:
+            handle = self.open.get((token, key))
+            if handle is not None:
+                self.open.move_to_end((token, key))
+            return handle
+
+    def remember(self, token: int, key: str, handle: _Handle) -> None:
+        with self.lock:
+            self.open[(token, key)] = handle
+            while len(self.open) > self.limit:
+                self.open.popitem(last=False)
+
+    def forget(self, token: int) -> None:
+        with self.lock:
+            for key in [k for k in self.open if k[0] == token]:
+                del self.open[key]
+
+
+_HANDLES: Final = _Handles(128)
+_TOKENS: Final = itertools.count()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: setattr(_HANDLES, "lock", threading.Lock()))
+
+
+class LocalPlace(Place):
+    """A folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> place = LocalPlace(tempfile.mkdtemp())
+    >>> place.put("x/c/0", b"abcd")
+    >>> place.get("x/c/0"), place.get_tail("x/c/0", 2), list(place.walk())
+    (b'abcd', (b'cd', 4), [('x/c/0', 4)])
+    """
+
+    kind = "local"
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.url = os.fspath(path)
+        self.root = os.path.realpath(self.url)
+        self._token = next(_TOKENS)
+
+    def path(self, key: str) -> str:
+        """Return the path of an object, refusing keys and links that lead out of the store."""
+        path = os.path.join(self.root, *key.split("/"))  # noqa: PTH118 - a hot path; pathlib costs 10 times as much
+        real = os.path.realpath(path)
+        if real != path:
+            raise FormatError(
+                f"store {self.url}: {key!r} is a symbolic link or leads out of the store; links inside a store "
+                "are refused, copy the object instead"
+            )
+        return path
+
+    def get(self, key: str) -> bytes | None:
+        try:
+            return Path(self.path(key)).read_bytes()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
+        handle = _HANDLES.find(self._token, key)
+        if handle is None:
+            handle = _Handle(os.open(self.path(key), os.O_RDONLY))
+            _HANDLES.remember(self._token, key, handle)
+        return [_pread(handle.fd, start, stop - start) for start, stop in ranges]
+
+    def close(self) -> None:
+        _HANDLES.forget(self._token)
+
+    def blob(self, key: str, tail: int) -> Blob | None:
+        try:
+            handle = _Handle(os.open(self.path(key), os.O_RDONLY))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        size = os.fstat(handle.fd).st_size
+        start = max(0, size - tail)
+        _HANDLES.remember(self._token, key, handle)
+        return Blob(self, key, size, bytes(_pread(handle.fd, start, size - start)))
+
+    def size(self, key: str) -> int | None:
+        try:
+            return Path(self.path(key)).stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
+        target = Path(self.path(key))
+        scratch = Path(self.root, PARTIAL, *key.split("/"))
+        scratch.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = scratch / f"{os.getpid()}-{threading.get_ident()}"  # writers never share a partial file
+        partial.write_bytes(data)
+        partial.replace(target)
+
+    def delete(self, key: str) -> None:
+        Path(self.path(key)).unlink(missing_ok=True)
+
+    def walk(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        base = Path(self.path(prefix)) if prefix else Path(self.root)
+        for folder, subfolders, files in os.walk(base):
+            subfolders.sort()
+            for name in sorted(files):
+                path = Path(folder, name)
+                key = path.relative_to(self.root).as_posix()
+                if not key.startswith(PARTIAL + "/"):
+                    yield key, path.lstat().st_size
+
+    def zarr_store(self) -> Any:
+        from zarr.storage import LocalStore
+
+        return LocalStore(self.root, read_only=True)
+
+    def is_empty(self) -> bool:
+        try:
+            with os.scandir(self.root) as entries:
+                return next(entries, None) is None
+        except FileNotFoundError:
+            return True
+        except NotADirectoryError:
+            return False
+
+    def clear(self) -> None:
+        root = Path(self.root)
+        if root.is_dir():
+            shutil.rmtree(root)
+        elif root.exists():
+            raise ConfigError(f"{self.url} is a file; a store is a folder")
+
+    def sweep(self) -> None:
+        shutil.rmtree(Path(self.root, PARTIAL), ignore_errors=True)
+
+    def sweep_object(self, key: str) -> None:
+        """Remove what writers of this object that were killed have left behind."""
+        shutil.rmtree(Path(self.root, PARTIAL, *key.split("/")), ignore_errors=True)
+
+
+def _pread(handle: int, start: int, length: int) -> bytes | memoryview:
+    """Return up to ``length`` bytes from ``start``; one call, or a few where the system gives less."""
+    data = os.pread(handle, length, start)
+    if len(data) == length or not data:
+        return data
+    parts, got = [data], len(data)
+    while got < length:
+        data = os.pread(handle, length - got, start + got)
+        if not data:
+            break
+        parts.append(data)
+        got += len(data)
+    return b"".join(parts)
+
+
+class MemoryPlace(Place):
+    """Objects of this process, by name: ``memory://name``. Another process sees another memory.
+
+    Examples
+    --------
+    >>> MemoryPlace("demo").put("a", b"12")
+    >>> MemoryPlace("demo").get("a")
+    b'12'
+    """
+
+    kind = "memory"
+    _all: Final[dict[str, dict[str, bytes]]] = {}
+
+    def __init__(self, name: str) -> None:
+        self.url = f"memory://{name}"
+        self.objects = self._all.setdefault(name, {})
+
+    def get(self, key: str) -> bytes | None:
+        return self.objects.get(key)
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
+        data = self.objects.get(key)
+        if data is None:
+            raise FileNotFoundError(key)
+        view = memoryview(data)
+        return [view[start:stop] for start, stop in ranges]
+
+    def blob(self, key: str, tail: int) -> Blob | None:
+        data = self.objects.get(key)
+        return None if data is None else Blob(self, key, len(data), data[max(0, len(data) - tail) :])
+
+    def size(self, key: str) -> int | None:
+        data = self.objects.get(key)
+        return None if data is None else len(data)
+
+    def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
+        self.objects[key] = bytes(data)
+
+    def delete(self, key: str) -> None:
+        self.objects.pop(key, None)
+
+    def walk(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        start = prefix and prefix.rstrip("/") + "/"
+        yield from ((k, len(v)) for k, v in sorted(self.objects.items()) if k.startswith(start))
+
+    def zarr_store(self) -> Any:
+        from zarr.core.buffer import cpu
+        from zarr.storage import MemoryStore
+
+        return MemoryStore({k: cpu.Buffer.from_bytes(v) for k, v in self.objects.items()}, read_only=True)
+
+    def is_empty(self) -> bool:
+        return not self.objects
+
+    def clear(self) -> None:
+        self.objects.clear()
+
+
+class ObjectPlace(Place):
+    """A prefix of an object store, or of a web server, through obstore."""
+
+    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
+        self.url = redact_url(url)
+        self.kind = "http" if url.startswith(("http://", "https://")) else "object"
+        self.read_only = self.kind == "http"
+        options = dict(storage_options or {})
+        self._secrets = _secrets(url, options)
+        try:
+            from obstore.store import from_url
+        except ImportError:
+            raise MissingDependencyError(
+                f"{self.url} needs obstore: pip install 'chunkstore[cloud]'"
+            ) from None
+        special = {k: options.pop(k) for k in ("client_options", "retry_config") if k in options}
+        if "credential_provider" in options:
+            special["credential_provider"] = options.pop("credential_provider")
+        config = {
+            _ALIASES.get(k, k): str(v).lower() if isinstance(v, bool) else v for k, v in options.items()
+        }
+        if str(config.get("endpoint", "")).startswith("http://") or url.startswith("http://"):
+            special["client_options"] = {"allow_http": True, **special.get("client_options", {})}
+        if self.kind == "http":
+            special.pop("credential_provider", None)
+            call: dict[str, Any] = {**special, **config}
+        else:
+            call = {**special, "config": config} if config else special
+        try:
+            self.store = from_url(url.rstrip("/"), **call)
+        except Exception as err:
+            raise ConfigError(f"{self.url} cannot be used: {self._clean(err)}") from None
+
+    def _clean(self, err: BaseException) -> str:
+        text = str(err).split("\n\nDebug source:")[0]
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text[:500]
+
+    def _failed(self, key: str, err: Exception) -> Exception:
+        return OSError(f"{self.url}: object {key!r} cannot be reached: {self._clean(err)}")
+
+    def get(self, key: str) -> bytes | None:
+        try:
+            return bytes(self.store.get(key).bytes())
+        except FileNotFoundError:
+            return None
+        except Exception as err:
+            raise self._failed(key, err) from None
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
+        wanted = [(a, b) for a, b in ranges if b > a]
+        try:
+            found = self.store.get_ranges(key, starts=[a for a, _ in wanted], ends=[b for _, b in wanted])
+        except FileNotFoundError:
+            raise FileNotFoundError(key) from None
+        except Exception as err:
+            raise self._failed(key, err) from None
+        parts = iter(found)
+        return [memoryview(next(parts)) if b > a else b"" for a, b in ranges]
+
+    def blob(self, key: str, tail: int) -> Blob | None:
+        size = self.size(key)
+        if size is None:
+            return None
+        start = max(0, size - tail)
+        return Blob(self, key, size, bytes(self.get_ranges(key, [(start, size)])[0]))
+
+    def size(self, key: str) -> int | None:
+        try:
+            return int(self.store.head(key)["size"])
+        except FileNotFoundError:
+            return None
+        except Exception as err:
+            raise self._failed(key, err) from None
+
+    def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
+        if self.read_only:
+            raise UnsupportedError(f"{self.url} is read-only; write to a folder or an object store")
+        try:
+            self.store.put(key, bytes(data))
+        except Exception as err:
+            raise self._failed(key, err) from None
+
+    def delete(self, key: str) -> None:
+        if self.read_only:
+            raise UnsupportedError(f"{self.url} is read-only")
+        try:
+            self.store.delete(key)
+        except FileNotFoundError:
+            return
+        except Exception as err:
+            raise self._failed(key, err) from None
+
+    def walk(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        if self.kind == "http":
+            raise UnsupportedError(f"{self.url}: a web server cannot list its objects")
+        try:
+            found = [
+                (str(item["path"]), int(item["size"]))
+                for batch in self.store.list(prefix or None)
+                for item in batch
+            ]
+        except Exception as err:
+            raise self._failed(prefix, err) from None
+        yield from sorted(found)
+
+    def zarr_store(self) -> Any:
+        from zarr.storage import ObjectStore
+
+        return ObjectStore(self.store, read_only=True)
+
+    def is_empty(self) -> bool:
+        try:
+            return not any(len(batch) for batch in self.store.list(None, chunk_size=1))
+        except Exception as err:
+            raise self._failed("", err) from None
+
+    def clear(self) -> None:
+        for key, _ in list(self.walk()):
+            self.delete(key)
+
+
+def redact_url(url: str) -> str:
+    """Return a URL without user, password and query: what may stand in a message.
+
+    Examples
+    --------
+    >>> redact_url("https://me:pw@host/a.zarr?sig=abc")
+    'https://host/a.zarr'
+    """
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def _secrets(url: str, options: Mapping[str, Any]) -> list[str]:
+    """Return the texts that must not appear in any message, longest first."""
+    parts = urlsplit(url)
+    found = {parts.query, parts.password or ""}
+
+    def walk(name: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(f"{name}.{key}", inner)
+        elif isinstance(value, str) and _SECRET.search(name):
+            found.add(value)
+
+    walk("", dict(options))
+    return sorted((s for s in found if len(s) >= 3), key=len, reverse=True)
+
+
+def open_place(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Place:
+    """Return the place that a path or URL names; nothing is read yet.
+
+    Raises
+    ------
+    ConfigError
+        If the scheme is unknown, or options are given where none can be used.
+    MissingDependencyError
+        If the place needs the extra ``cloud``.
+
+    Examples
+    --------
+    >>> open_place("memory://a").kind, open_place("/tmp/a.zarr").kind
+    ('memory', 'local')
+    """
+    text = os.fspath(url)
+    found = _SCHEME.match(text)
+    scheme = found[1].lower() if found else "file"
+    if scheme in _REMOTE:
+        return ObjectPlace(text, storage_options)
+    if storage_options:
+        raise ConfigError(f"storage_options are for remote places; {text!r} takes none")
+    if scheme == "memory":
+        return MemoryPlace(text.partition("://")[2].strip("/"))
+    if scheme == "file":
+        return LocalPlace(text.removeprefix("file://"))
+    raise ConfigError(
+        f"{redact_url(text)!r}: scheme {scheme!r} is none of file, memory, {', '.join(sorted(_REMOTE))}"
+    )

@@ -1,0 +1,386 @@
+"""Read ranges of one array straight from its stored objects.
+
+The index of a shard is read once, checked and kept; a range then costs one positioned read for
+chunks that lie together, and one decode a chunk into the caller's array. Every byte that is used
+has passed a crc32c. Decides nothing about which engine reads what: see ``chunkstore.store``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from chunkstore.arrays import fill_value
+from chunkstore.codecs import ChunkDamageError, checksum
+from chunkstore.errors import CorruptDataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from chunkstore.arrays import ArrayMeta
+    from chunkstore.places import Blob, Place
+
+__all__ = [
+    "ArrayReader",
+    "IndexCache",
+    "Shard",
+    "decode_strings",
+    "encode_strings",
+    "parse_shard",
+    "read_plain",
+]
+
+#: What the index of a shard says of a chunk that is not stored.
+ABSENT: Final = 2**64 - 1
+#: Chunks nearer than this in an object are read at once, in bytes.
+_NEAR: Final = 16 * 1024
+#: No single read is longer than this, in bytes.
+_LONGEST_READ: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A stored object whose index has been checked."""
+
+    blob: Blob
+    offsets: NDArray[np.uint64]
+    """Where each chunk starts in the object; ``ABSENT`` where it is not stored."""
+    lengths: NDArray[np.uint64]
+    """Stored bytes of each chunk; ``ABSENT`` where it is not stored."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that keeping this in memory takes."""
+        return int(self.offsets.nbytes + self.lengths.nbytes) + 256
+
+
+def parse_shard(blob: Blob, n_chunks: int) -> Shard:
+    """Check the index at the end of an object and return it.
+
+    Raises
+    ------
+    ChunkDamageError
+        If the object is too short, its index fails its checksum, or a chunk lies outside it.
+    """
+    length = 16 * n_chunks + 4
+    if blob.size < length:
+        raise ChunkDamageError(f"the object has {blob.size} bytes, its index alone takes {length}")
+    tail = blob.tail[-length:]
+    stored, found = int.from_bytes(tail[-4:], "little"), checksum(tail[:-4])
+    if stored != found:
+        raise ChunkDamageError(f"the index fails its checksum: crc32c is {found:08x}, stored {stored:08x}")
+    table = np.frombuffer(tail[:-4], dtype="<u8").reshape(n_chunks, 2).astype(np.uint64)
+    offsets, lengths = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
+    present = offsets != ABSENT
+    limit = np.uint64(blob.size - length)
+    if (
+        ((lengths != ABSENT) != present).any()
+        or (offsets[present] > limit).any()
+        or (lengths[present] > limit - offsets[present]).any()
+    ):
+        raise ChunkDamageError(f"the index points outside the {blob.size} bytes of the object")
+    return Shard(blob, offsets, lengths)
+
+
+class IndexCache:
+    """Checked indices of the shards most recently read, within a bound of bytes. Thread-safe."""
+
+    def __init__(self, limit: int = 64 * 1024 * 1024) -> None:
+        self.limit = limit
+        self.held = 0
+        self._lock = threading.Lock()
+        self._shards: OrderedDict[tuple[str, int], Shard] = OrderedDict()
+
+    def find(self, key: tuple[str, int]) -> Shard | None:
+        """Return a shard that is kept, or None."""
+        with self._lock:
+            shard = self._shards.get(key)
+            if shard is not None:
+                self._shards.move_to_end(key)
+            return shard
+
+    def keep(self, key: tuple[str, int], shard: Shard) -> None:
+        """Keep a shard, letting go of those not used for longest."""
+        with self._lock:
+            old = self._shards.pop(key, None)
+            self.held += shard.nbytes - (old.nbytes if old else 0)
+            self._shards[key] = shard
+            while self.held > self.limit and len(self._shards) > 1:
+                self.held -= self._shards.popitem(last=False)[1].nbytes
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        with self._lock:
+            self._shards.clear()
+            self.held = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Part of one chunk that goes to one stretch of an output."""
+
+    chunk: int
+    """Index of the chunk along the whole array."""
+    low: int
+    high: int
+    """Half-open range inside the chunk."""
+    out: NDArray[Any]
+    """Where the values go, [high - low] or [high - low, items]."""
+
+
+class ArrayReader:
+    """Reads one sharded array. Thread-safe: it holds nothing but the cache of indices."""
+
+    def __init__(
+        self,
+        place: Place,
+        meta: ArrayMeta,
+        *,
+        stored: Sequence[tuple[int, int]] | None = None,
+        cache: IndexCache | None = None,
+        describe: Callable[[int, int], str] | None = None,
+    ) -> None:
+        self.place = place
+        self.meta = meta
+        self.codec = meta.codec
+        self.fill = fill_value(meta.dtype)
+        self.cache = cache or IndexCache()
+        self._describe = describe
+        self._stored = None if stored is None else np.asarray(stored, dtype=np.int64).reshape(-1, 2)
+
+    def must_exist(self, shard: int) -> bool:
+        """Whether the store's attributes say that this shard was written."""
+        if self._stored is None or not len(self._stored):
+            return False
+        at = int(np.searchsorted(self._stored[:, 0], shard, side="right")) - 1
+        return at >= 0 and shard < int(self._stored[at, 1])
+
+    def shard(self, index: int) -> Shard | None:
+        """Return shard ``index`` with its checked index, or None where nothing is stored.
+
+        Raises
+        ------
+        CorruptDataError
+            If the object is damaged, or is missing although the store says that it was written.
+        """
+        key = (self.meta.name, index)
+        found = self.cache.find(key)
+        if found is not None:
+            return found
+        n = self.meta.chunks_per_shard
+        blob = self.place.blob(self.meta.key(index), 16 * n + 4)
+        low, high = index * self.meta.shard, min((index + 1) * self.meta.shard, self.meta.shape[0])
+        if blob is None:
+            if self.must_exist(index):
+                raise self.damage(low, high, "the shard is missing, though the store says it was written")
+            return None
+        try:
+            found = parse_shard(blob, n)
+        except ChunkDamageError as err:
+            raise self.damage(low, high, str(err)) from None
+        self.cache.keep(key, found)
+        return found
+
+    def damage(self, low: int, high: int, why: str, chunk: int | None = None) -> CorruptDataError:
+        """Return the error for damaged obs [low, high): it names the store, field, place and sequences."""
+        shard = low // self.meta.shard
+        what = f"shard {shard}" if chunk is None else f"shard {shard}, chunk {chunk}"
+        where = self._describe(low, high) if self._describe else ""
+        return CorruptDataError(
+            f"store {self.place.url}, field {self.meta.name!r}, {what} ({self.meta.key(shard)}), "
+            f"obs [{low}, {high}){where}: {why}; run `chunkstore verify --deep` for the extent"
+        )
+
+    def read_into(self, start: int, stop: int, out: NDArray[Any]) -> None:
+        """Decode obs [start, stop) into ``out``, [stop - start] or [stop - start, items]."""
+        self.read_ranges([start], [stop], [out])
+
+    def read_ranges(self, starts: Sequence[int], stops: Sequence[int], outs: Sequence[NDArray[Any]]) -> None:
+        """Decode many ranges: each chunk is read and decoded once, however many ranges touch it."""
+        chunk, per_shard = self.meta.chunk, self.meta.chunks_per_shard
+        wanted: dict[int, list[_Piece]] = {}
+        for start, stop, out in zip(starts, stops, outs, strict=True):
+            at = start
+            while at < stop:
+                index = at // chunk
+                low = index * chunk
+                high = min(stop, low + chunk)
+                piece = _Piece(index, at - low, high - low, out[at - start : high - start])
+                wanted.setdefault(index // per_shard, []).append(piece)
+                at = high
+        for shard, pieces in wanted.items():
+            self._read_shard(shard, pieces)
+
+    def _read_shard(self, index: int, pieces: list[_Piece]) -> None:
+        shard = self.shard(index)
+        if shard is None:
+            for piece in pieces:
+                piece.out[...] = self.fill
+            return
+        first = index * self.meta.chunks_per_shard
+        by_chunk: dict[int, list[_Piece]] = {}
+        for piece in pieces:
+            if int(shard.offsets[piece.chunk - first]) == ABSENT:
+                piece.out[...] = self.fill
+            else:
+                by_chunk.setdefault(piece.chunk, []).append(piece)
+        spans = sorted((int(shard.offsets[c - first]), int(shard.lengths[c - first]), c) for c in by_chunk)
+        for group in _grouped(spans):
+            base = group[0][0]
+            end = max(offset + length for offset, length, _ in group)
+            try:
+                data = memoryview(shard.blob.read([(base, end)])[0])
+            except FileNotFoundError:
+                low = index * self.meta.shard
+                raise self.damage(low, low + self.meta.shard, "the shard vanished while open") from None
+            for offset, length, chunk in group:
+                self._decode(chunk, data[offset - base : offset - base + length], length, by_chunk[chunk])
+
+    def _decode(self, chunk: int, data: memoryview, length: int, pieces: list[_Piece]) -> None:
+        try:
+            if len(data) != length:
+                raise ChunkDamageError(f"{len(data)} bytes are there, the index says {length}")
+            first = pieces[0]
+            if (
+                len(pieces) == 1
+                and first.high - first.low == self.meta.chunk
+                and first.out.flags.c_contiguous
+                and first.out.dtype == self.meta.dtype
+            ):
+                self.codec.decode_into(data, first.out)
+                return
+            whole = np.empty(self.meta.chunk_shape, self.meta.dtype)
+            self.codec.decode_into(data, whole)
+            for piece in pieces:
+                piece.out[...] = whole[piece.low : piece.high]
+        except ChunkDamageError as err:
+            low = chunk * self.meta.chunk
+            high = min(low + self.meta.chunk, self.meta.shape[0])
+            raise self.damage(low, high, str(err), chunk % self.meta.chunks_per_shard) from None
+
+
+def _grouped(spans: list[tuple[int, int, int]]) -> list[list[tuple[int, int, int]]]:
+    """Group (offset, length, chunk), sorted by offset, into reads of neighbours."""
+    groups: list[list[tuple[int, int, int]]] = []
+    base = end = 0
+    for span in spans:
+        offset, length, _ = span
+        if groups and offset - end <= _NEAR and offset + length - base <= _LONGEST_READ:
+            groups[-1].append(span)
+        else:
+            groups.append([span])
+            base = offset
+        end = max(end, offset + length) if len(groups[-1]) > 1 else offset + length
+    return groups
+
+
+def encode_strings(values: Sequence[str]) -> bytes:
+    """Return strings as the codec ``vlen-utf8`` writes them: a count, then length and bytes of each."""
+    parts = [len(values).to_bytes(4, "little")]
+    for value in values:
+        data = value.encode("utf-8")
+        parts += (len(data).to_bytes(4, "little"), data)
+    return b"".join(parts)
+
+
+def decode_strings(data: bytes | memoryview) -> list[str]:
+    """Return the strings of a ``vlen-utf8`` chunk.
+
+    Raises
+    ------
+    ChunkDamageError
+        If a length points past the end, or the bytes are not UTF-8.
+
+    Examples
+    --------
+    >>> decode_strings(encode_strings(["a", "", "bc"]))
+    ['a', '', 'bc']
+    """
+    raw = bytes(data)
+    if len(raw) < 4:
+        raise ChunkDamageError("a chunk of strings has no count")
+    count, at, found = int.from_bytes(raw[:4], "little"), 4, []
+    if 4 * count > len(raw):
+        raise ChunkDamageError(f"a chunk of {len(raw)} bytes claims {count} strings")
+    try:
+        for _ in range(count):
+            end = at + 4 + int.from_bytes(raw[at : at + 4], "little")
+            if end > len(raw) or at + 4 > len(raw):
+                raise ChunkDamageError("a string points past the end of its chunk")
+            found.append(raw[at + 4 : end].decode("utf-8"))
+            at = end
+    except UnicodeDecodeError as err:
+        raise ChunkDamageError(f"a string is not UTF-8: {err}") from None
+    if at != len(raw):
+        raise ChunkDamageError(f"{len(raw) - at} bytes follow the last string")
+    return found
+
+
+def read_plain(place: Place, meta: ArrayMeta) -> NDArray[Any]:
+    """Read an array of plain chunks whole: what stands along ``sequence``, gaps and splits.
+
+    Raises
+    ------
+    CorruptDataError
+        If a chunk is damaged.
+    """
+    length = meta.shape[0]
+    parts: list[NDArray[Any]] = []
+    for index in range(meta.n_objects):
+        count = min(meta.chunk, length - index * meta.chunk)
+        data = place.get(meta.key(index))
+        if data is None:
+            fill = "" if meta.is_string else fill_value(meta.dtype)
+            parts.append(np.full((count, *meta.shape[1:]), fill, dtype=meta.dtype))
+            continue
+        try:
+            if meta.is_string:
+                parts.append(np.array(_decode_text(meta, data), dtype=object)[:count])
+            else:
+                whole = np.empty(meta.chunk_shape, meta.dtype)
+                meta.codec.decode_into(data, whole)
+                parts.append(whole[:count])
+        except ChunkDamageError as err:
+            raise CorruptDataError(
+                f"store {place.url}, array {meta.name!r}, chunk {index} ({meta.key(index)}): {err}"
+            ) from None
+    return np.concatenate(parts) if parts else np.empty((0, *meta.shape[1:]), meta.dtype)
+
+
+#: Strings of one chunk never decode to more than this, in bytes.
+MAX_TEXT: Final = 2**30
+
+
+def _decode_text(meta: ArrayMeta, data: bytes) -> list[str]:
+    body = meta.codec.verify(data)
+    size = _zstd_size(body)
+    if size > MAX_TEXT:
+        raise ChunkDamageError(f"a chunk of strings claims {size} bytes, more than {MAX_TEXT}")
+    text = np.empty(size, np.uint8)
+    try:
+        meta.codec.compressor.decode(body, out=text)
+    except Exception as err:
+        raise ChunkDamageError(f"does not decode: {err}") from None
+    found = decode_strings(text.tobytes())
+    if len(found) != meta.chunk:
+        raise ChunkDamageError(f"holds {len(found)} strings where {meta.chunk} are expected")
+    return found
+
+
+def _zstd_size(frame: memoryview) -> int:
+    """Return the content size that a Zstandard frame states in its header."""
+    if len(frame) < 6 or bytes(frame[:4]) != b"\x28\xb5\x2f\xfd":
+        raise ChunkDamageError("is not a Zstandard frame")
+    flags = frame[4]
+    single, kind, dictionary = flags >> 5 & 1, flags >> 6, (0, 1, 2, 4)[flags & 3]
+    width = (1 if single else 0, 2, 4, 8)[kind]
+    at = 5 + (not single) + dictionary
+    if not width or len(frame) < at + width:
+        raise ChunkDamageError("the Zstandard frame does not state its size")
+    return int.from_bytes(frame[at : at + width], "little") + (256 if width == 2 else 0)

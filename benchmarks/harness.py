@@ -158,7 +158,7 @@ class Probe:
         warmup_s: float = 1.0,
         see: Callable[[Any], None] | None = None,
     ) -> None:
-        """Draw batches for ``seconds`` in ``slices`` equal times; a rate each. An ended stream is started again.
+        """Draw batches for ``seconds`` in ``slices`` equal times; a rate each. An ended stream starts again.
 
         Records ``first_batch_s`` (from asking for an iterator to the first batch), then ``per_s`` and
         ``per_cpu_s`` in units a second. ``count(batch)`` says how many units a batch holds, ``see``

@@ -1,0 +1,296 @@
+"""Audio: which codec, how many bytes, how fast an ingest, how much memory. Run on real recordings.
+
+    python -m benchmarks.audio codecs     ratio, encode and decode speed of every codec of the store
+    python -m benchmarks.audio bytes      bytes of a store of default settings against float32 .npy
+    python -m benchmarks.audio ingest     1 and 2 workers against the bare loop of decode and resample
+    python -m benchmarks.audio memory     peak of the decoding process from 10 seconds to 3 hours
+
+Recordings: the folder of the tests (``CHUNKSTORE_TEST_DATA``, or ``../shared/data``). Speeds are of one
+thread, medians of repeats that take turns; compare them within one run only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from ingest.sources.audio import AudioSource
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("CHUNKSTORE_TEST_DATA") or ROOT.parent / "shared" / "data") / "audio"
+RESULTS = ROOT / "benchmarks" / "results"
+CHUNK = 131_072
+RATE = 32_000
+
+
+def recordings(*patterns: str) -> list[str]:
+    return [str(p) for pattern in patterns for p in sorted(DATA.glob(pattern))]
+
+
+def decoded(files: list[str], rate: int | None, dtype: str = "int16") -> np.ndarray:
+    """All samples of some files, one after the other, as a store holds them."""
+    source = AudioSource(rate=rate, dtype=dtype, isolate=False)
+    scan = source.scan(files)
+    reader = AudioSource(**scan.options)
+    return np.concatenate([b.columns["audio"] for part in scan.parts for b in reader.read(part)])
+
+
+def flac_bytes(values: np.ndarray) -> bytes:
+    import io
+
+    import soundfile
+
+    out = io.BytesIO()
+    soundfile.write(out, values, RATE, format="FLAC", subtype="PCM_16")
+    return out.getvalue()
+
+
+def flac_values(raw: bytes) -> np.ndarray:
+    import io
+
+    import soundfile
+
+    return soundfile.read(io.BytesIO(raw), dtype="int16")[0]
+
+
+def codec_subjects(dtype: np.dtype) -> dict[str, tuple]:
+    """name -> (encode, decode); each store codec as the store itself uses it, checksum included."""
+    from chunkstore.codecs import codec_chain, parse_chain
+
+    names = ["none", "lz4", "zstd:1", "zstd:3", "zstd:9", "blosc-lz4:1", "blosc-lz4:5", "blosc-lz4:9"]
+    names += ["blosc-zstd:1", "blosc-zstd:3", "blosc-zstd:7", "pcodec:4", "pcodec:8"]
+    subjects = {}
+    for name in names:
+        codec = parse_chain(codec_chain(name, dtype), dtype)
+
+        def decode(raw: bytes, out: np.ndarray, codec=codec) -> None:
+            codec.decode_into(raw, out)
+
+        subjects[name] = (codec.encode, decode)
+    if dtype == np.int16:
+
+        def flac(raw: bytes, out: np.ndarray) -> None:
+            out[:] = flac_values(raw)
+
+        subjects["FLAC (no Zarr codec)"] = (flac_bytes, flac)
+    return subjects
+
+
+def measure_codecs(values: np.ndarray, repeats: int) -> dict[str, dict[str, float]]:
+    chunks = [np.ascontiguousarray(c) for c in np.array_split(values, max(1, len(values) // CHUNK))]
+    subjects = codec_subjects(values.dtype)
+    encoded = {name: [bytes(encode(c)) for c in chunks] for name, (encode, _) in subjects.items()}
+    times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in subjects}
+    outs = [np.empty_like(c) for c in chunks]
+    for _ in range(repeats):
+        for name, (encode, decode) in subjects.items():
+            start = time.perf_counter()
+            for chunk in chunks:
+                encode(chunk)
+            middle = time.perf_counter()
+            for raw, out in zip(encoded[name], outs, strict=True):
+                decode(raw, out)
+            times[name][0].append(middle - start)
+            times[name][1].append(time.perf_counter() - middle)
+    for out, chunk in zip(outs, chunks, strict=True):
+        assert np.array_equal(out, chunk)
+    mb = values.nbytes / 1e6
+    return {
+        name: {
+            "share_of_int16": sum(map(len, raw)) / values.nbytes,
+            "share_of_float32_npy": sum(map(len, raw)) / (4 * values.size),
+            "encode_MB_s": mb / statistics.median(times[name][0]),
+            "decode_MB_s": mb / statistics.median(times[name][1]),
+        }
+        for name, raw in encoded.items()
+    }
+
+
+def codecs(repeats: int) -> dict[str, object]:
+    sets = {
+        "esc10, 32 kHz int16": decoded(recordings("esc10/**/*.ogg"), RATE),
+        "soundscape, 48 kHz int16": decoded(recordings("soundscape/*.flac"), 48_000),
+        "speech and digits, 16 kHz int16": decoded(recordings("speech/*", "digits/*.wav"), 16_000),
+    }
+    result: dict[str, object] = {}
+    for title, values in sets.items():
+        table = measure_codecs(values, repeats)
+        result[title] = table
+        print(f"\n{title}: {values.size} samples, chunks of {CHUNK}")
+        print(f"{'codec':22} {'of int16':>9} {'of f32 npy':>10} {'encode MB/s':>12} {'decode MB/s':>12}")
+        for name, row in table.items():
+            print(
+                f"{name:22} {row['share_of_int16']:9.3f} {row['share_of_float32_npy']:10.3f} "
+                f"{row['encode_MB_s']:12.0f} {row['decode_MB_s']:12.0f}"
+            )
+    return result
+
+
+def stored_bytes(repeats: int) -> dict[str, object]:
+    from ingest import ingest_audio
+
+    result: dict[str, object] = {}
+    for title, files, rate in (
+        ("esc10", recordings("esc10/**/*.ogg"), RATE),
+        ("soundscape", recordings("soundscape/*.flac"), 48_000),
+        ("both", recordings("esc10/**/*.ogg", "soundscape/*.flac"), RATE),
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "a.zarr"
+            ingest_audio(files, out, rate=rate, workers=1)
+            stored = sum(p.stat().st_size for p in out.rglob("*") if p.is_file())
+            samples = decoded(files, rate).size
+        ratio = stored / (4 * samples)
+        result[title] = {"stored": stored, "float32_npy": 4 * samples, "ratio": ratio}
+        print(f"{title:12} {stored:12} bytes stored, {4 * samples:12} as float32 .npy: {ratio:.3f} (at most 0.45)")
+    return result
+
+
+def bare_loop(files: list[str]) -> int:
+    """What anyone would write: decode whole, mix, resample whole, keep nothing."""
+    import soundfile
+    import soxr
+
+    total = 0
+    for file in files:
+        samples, rate = soundfile.read(file, dtype="float32", always_2d=True)
+        total += len(soxr.resample(samples.mean(axis=1), rate, RATE))
+    return total
+
+
+def ingest_speed(repeats: int) -> dict[str, object]:
+    """Seconds of work for each way, started cold in a process of its own; files repeated for enough work."""
+    files = recordings("esc10/**/*.ogg", "soundscape/*.ogg") if not os.environ.get("AUDIO_BENCH_FILES") else []
+    copies = int(os.environ.get("AUDIO_BENCH_COPIES", "12"))
+    result: dict[str, list[float]] = {"bare loop": [], "1 worker": [], "2 workers": []}
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = []
+        for copy in range(copies):
+            for file in files:
+                link = Path(folder) / "in" / str(copy) / Path(file).name
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(file)
+                inputs.append(str(link))
+        for _ in range(repeats):
+            start = time.perf_counter()
+            samples = bare_loop(inputs)
+            result["bare loop"].append(time.perf_counter() - start)
+            for workers in (1, 2):
+                seconds = subprocess.run(
+                    [sys.executable, "-m", "benchmarks.audio", "_one", folder, str(workers)],
+                    check=True,
+                    cwd=ROOT,
+                    capture_output=True,
+                    text=True,
+                ).stdout
+                result[f"{workers} worker{'s' * (workers > 1)}"].append(float(seconds.split()[-1]))
+    best = {name: statistics.median(times) for name, times in result.items()}
+    print(f"{len(inputs)} ogg files, {samples / RATE:.0f} s of sound")
+    for name, seconds in best.items():
+        print(f"{name:12} {seconds:7.2f} s, {samples / RATE / seconds:7.0f} times real time")
+    print(f"2 workers / 1 worker: {best['1 worker'] / best['2 workers']:.2f} (at least 1.8)")
+    print(f"1 worker / bare loop: {best['bare loop'] / best['1 worker']:.2f} (at least 0.9)")
+    return {"seconds": result, "files": len(inputs), "sound_s": samples / RATE}
+
+
+def one_ingest(folder: str, workers: int) -> None:
+    """Time the work of one ingest; the start of the workers is not part of it (`timings` says so)."""
+    from ingest import ingest_audio
+
+    with tempfile.TemporaryDirectory() as out:
+        start = time.perf_counter()
+        ingest_audio(folder + "/in", Path(out) / "a.zarr", rate=RATE, workers=workers)
+        print(time.perf_counter() - start)
+
+
+def long_file(folder: Path, seconds: int, suffix: str) -> Path:
+    import soundfile
+
+    path = folder / f"noise-{seconds}.{suffix}"
+    if path.exists():
+        return path
+    rng = np.random.default_rng(seconds)
+    minute = (rng.standard_normal(8000 * 10) * 0.1).astype(np.float32)
+    partial = path.with_suffix(".part")
+    kind = {"ogg": ("OGG", "VORBIS"), "flac": ("FLAC", "PCM_16"), "wav": ("WAV", "PCM_16")}[suffix]
+    with soundfile.SoundFile(partial, "w", 8000, 1, format=kind[0], subtype=kind[1]) as file:
+        for _ in range(seconds // 10):
+            file.write(minute)
+    partial.rename(path)
+    return path
+
+
+def memory(repeats: int) -> dict[str, object]:
+    """Peak memory of a decoding process and of its owner for files of 10 seconds to 3 hours."""
+    from benchmarks.harness import work_dir
+
+    folder = work_dir() / "audio"
+    folder.mkdir(parents=True, exist_ok=True)
+    result: dict[str, object] = {}
+    for suffix in ("wav", "flac", "ogg"):
+        for seconds in (10, 600, 10_800):
+            path = long_file(folder, seconds, suffix)
+            text = subprocess.run(
+                [sys.executable, "-m", "benchmarks.audio", "_peak", str(path)],
+                check=True,
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+            ).stdout
+            child, owner = (int(n) for n in text.split())
+            result[f"{suffix} {seconds} s"] = {"decoder_MB": child / 1e3, "owner_MB": owner / 1e3}
+            print(f"{suffix:5} {seconds:6} s: decoder {child / 1e3:7.1f} MB, owner {owner / 1e3:7.1f} MB")
+    return result
+
+
+def peak_of(path: str) -> None:
+    """Read one file through the isolated decoder; print the peaks of both processes in kB."""
+    import resource
+
+    from ingest.sources.audio.isolate import pool
+
+    source = AudioSource(rate=16_000)
+    scan = source.scan([path])
+    reader = AudioSource(**scan.options)
+    for _ in reader.read(scan.parts[0]):
+        pass
+    process = pool.take(int(reader.options.decoder_memory))
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    child = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
+    process.close()
+    print(child, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["codecs", "bytes", "ingest", "memory", "_one", "_peak"])
+    parser.add_argument("rest", nargs="*")
+    parser.add_argument("--repeats", type=int, default=3)
+    args = parser.parse_args()
+    if args.what == "_one":
+        one_ingest(args.rest[0], int(args.rest[1]))
+        return 0
+    if args.what == "_peak":
+        peak_of(args.rest[0])
+        return 0
+    if not DATA.is_dir():
+        print(f"no recordings at {DATA}; set CHUNKSTORE_TEST_DATA")
+        return 2
+    work = {"codecs": codecs, "bytes": stored_bytes, "ingest": ingest_speed, "memory": memory}
+    result = work[args.what](args.repeats)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"audio-{args.what}.json").write_text(json.dumps(result, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -151,7 +151,10 @@ def stored_bytes(repeats: int) -> dict[str, object]:
             samples = decoded(files, rate).size
         ratio = stored / (4 * samples)
         result[title] = {"stored": stored, "float32_npy": 4 * samples, "ratio": ratio}
-        print(f"{title:12} {stored:12} bytes stored, {4 * samples:12} as float32 .npy: {ratio:.3f} (at most 0.45)")
+        print(
+            f"{title:12} {stored:12} bytes stored, {4 * samples:12} as float32 .npy: "
+            f"{ratio:.3f} (at most 0.45)"
+        )
     return result
 
 
@@ -169,7 +172,9 @@ def bare_loop(files: list[str]) -> int:
 
 def ingest_speed(repeats: int) -> dict[str, object]:
     """Seconds of work for each way, started cold in a process of its own; files repeated for enough work."""
-    files = recordings("esc10/**/*.ogg", "soundscape/*.ogg") if not os.environ.get("AUDIO_BENCH_FILES") else []
+    files = (
+        recordings("esc10/**/*.ogg", "soundscape/*.ogg") if not os.environ.get("AUDIO_BENCH_FILES") else []
+    )
     copies = int(os.environ.get("AUDIO_BENCH_COPIES", "12"))
     result: dict[str, list[float]] = {"bare loop": [], "1 worker": [], "2 workers": []}
     with tempfile.TemporaryDirectory() as folder:
@@ -271,7 +276,9 @@ def peak_of(path: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["codecs", "bytes", "ingest", "memory", "_one", "_peak"])
     parser.add_argument("rest", nargs="*")
     parser.add_argument("--repeats", type=int, default=3)

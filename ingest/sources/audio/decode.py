@@ -264,17 +264,29 @@ class FlacDecoder:
     def blocks(self) -> Iterator[Samples]:
         """Yield float32[frames, channels]."""
         info, count = self._info, 0
-        digest = _Digest(info.bits) if info and info.md5 else None
         inner = self._inner
+        last = flac.last_frame(self._tail, info) if info else None
+        bits = info.bits if info else 0
+        if last is not None and last.bits and not self._av:
+            bits = last.bits  # libsndfile scales by what the frames say
+        digest = _Digest(bits) if info and info.md5 else None
         raw = inner.int_blocks() if isinstance(inner, AvDecoder) else inner.raw_blocks("int32")
         for block in raw:
             count += len(block)
             if digest:
                 digest.update(block)
             yield block.astype(np.float32) * np.float32(2.0**-31)
-        self._judge(count, digest.value if digest else b"")
+        self._judge(count, digest.value if digest else b"", last)
+        if info and bits != info.bits:
+            self.codec = f"flac_s{bits}"
+            self.notes.append(
+                Note(
+                    "audio-header-format",
+                    f"the header claims {info.bits}-bit samples, the frames hold {bits}",
+                )
+            )
 
-    def _judge(self, count: int, md5: bytes) -> None:
+    def _judge(self, count: int, md5: bytes, last: flac.LastFrame | None) -> None:
         info = self._info
         if info is None:
             return
@@ -286,7 +298,6 @@ class FlacDecoder:
                     )
                 )
             return
-        last = flac.last_frame(self._tail, info)
         whole = last is not None and count == last.start + last.samples
         if not self._av:
             if info.md5:

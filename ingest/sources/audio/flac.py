@@ -40,6 +40,8 @@ class LastFrame:
     """Position of its first sample, in samples."""
     samples: int
     """Samples in it."""
+    bits: int
+    """Bits a sample; 0 where the frame leaves that to STREAMINFO."""
 
 
 def stream_info(head: bytes) -> StreamInfo | None:
@@ -85,6 +87,7 @@ def _crc8_table() -> bytes:
 
 
 _CRC8 = _crc8_table()
+_BITS = (0, 8, 12, 0, 16, 20, 24, 32)
 _SIZES = {1: 192, 2: 576, 3: 1152, 4: 2304, 5: 4608, **{n: 256 << (n - 8) for n in range(8, 16)}}
 
 
@@ -121,7 +124,8 @@ def _frame_header(data: bytes, block: int) -> LastFrame | None:
         crc = _CRC8[crc ^ byte]
     if at >= len(data) or crc != data[at]:
         return None
-    return LastFrame(number if data[1] & 1 else number * (block or samples), samples)
+    bits = _BITS[data[3] >> 1 & 7]
+    return LastFrame(number if data[1] & 1 else number * (block or samples), samples, bits)
 
 
 def last_frame(tail: bytes, info: StreamInfo) -> LastFrame | None:

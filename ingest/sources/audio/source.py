@@ -55,6 +55,7 @@ CODES = {
     "audio-empty": "the recording holds no sample",
     "audio-flac-checksum": "the samples do not have the MD5 that the FLAC header states",
     "audio-format-changes": "channels, sample rate or sample format change within the file",
+    "audio-header-format": "the header claims another sample format than the frames hold; the frames count",
     "audio-header-frames": "the header claims another length than was decoded; the decoded length counts",
     "audio-length-unstated": "the header leaves the length open (a recorder that lost power, a stream)",
     "audio-metadata-duration": "the metadata state another duration than was decoded; the audio counts",

@@ -377,6 +377,11 @@ class ChunkStore:
         fields = ", ".join(self.fields)
         return f"<ChunkStore {self.url}: {self.n_obs} obs{sequences}, fields {fields}, {self.status}>"
 
+    def _repr_html_(self) -> str:
+        from chunkstore.notebook import store_html
+
+        return store_html(self)
+
     def __enter__(self) -> Self:
         return self
 

@@ -1,0 +1,431 @@
+"""What a store is, as one JSON value, and that value as tables.
+
+Decided here: what belongs on one screen. :func:`describe` gathers, :func:`show` prints; the notebook and the
+report use the same value. Nothing here reads data: only metadata, the table of sequences, and the
+indices of at most ``MOST_SHARDS`` shards a field.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chunkstore.text import human_bytes, human_number, human_seconds
+
+if TYPE_CHECKING:
+    from chunkstore.store import ChunkStore
+
+__all__ = ["describe", "show", "stored_bytes"]
+
+#: Shard indices that are read to add up a field's stored bytes; beyond, the sum is an estimate.
+MOST_SHARDS = 64
+#: Labels shown of each column.
+MOST_LABELS = 12
+
+
+def describe(store: ChunkStore) -> dict[str, Any]:
+    """Return what a store is, as JSON values.
+
+    Parameters
+    ----------
+    store : ChunkStore
+        An open store, complete or not.
+
+    Returns
+    -------
+    dict
+        ``url``, ``status``, ``format``, ``fingerprint``, ``n_obs``, ``layout``, ``fields`` (a list, one
+        object each: dtype, units, codec, bytes raw and stored in bytes, statistics), ``sequences``,
+        ``splits``, ``gaps``, ``faults`` and ``provenance``.
+
+    Examples
+    --------
+    >>> from chunkstore.examples import small_store
+    >>> found = describe(small_store())
+    >>> found["n_obs"], found["sequences"]["count"], found["fields"][0]["name"]
+    (10, 3, 'x')
+    """
+    own = dict(store.attrs.get("chunkstore", {}))
+    complete = store.status == "complete"
+    return {
+        "url": store.url,
+        "status": store.status,
+        "format": own.get("format"),
+        "fingerprint": own.get("fingerprint"),
+        "n_obs": store.n_obs,
+        "layout": {
+            "chunk": store.layout.chunk,
+            "shard": store.layout.shard,
+            "n_chunks": store.layout.n_chunks,
+            "n_shards": store.layout.n_shards,
+        },
+        "fields": [_field(store, name) for name in store.fields],
+        "sequences": _sequences(store) if complete else None,
+        "splits": _splits(store) if complete else {},
+        "gaps": _gaps(store) if complete else None,
+        "faults": own.get("faults", {}),
+        "provenance": {
+            k: v
+            for k, v in own.items()
+            if k in ("source", "inputs", "options", "versions", "ingest", "provenance")
+        },
+        "attributes": {k: v for k, v in store.attrs.items() if k != "chunkstore"},
+    }
+
+
+def stored_bytes(store: ChunkStore, field: str, most: int = MOST_SHARDS) -> tuple[int, bool]:
+    """Return the stored bytes of a field, and whether they were all counted (or estimated from a sample).
+
+    Examples
+    --------
+    >>> from chunkstore.examples import small_store
+    >>> stored_bytes(small_store(), "x")[1]
+    True
+    """
+    n = store.layout.n_shards
+    if n <= most:
+        return sum(int(store.stored_bytes(field, i).sum()) for i in range(n)), True
+    picks = np.unique(np.linspace(0, n - 1, most).astype(np.int64)).tolist()
+    total = obs = 0
+    for i in picks:
+        low, high = store.layout.shard_range(i)
+        total += int(store.stored_bytes(field, i).sum())
+        obs += high - low
+    return round(total * store.n_obs / max(1, obs)), False
+
+
+def _field(store: ChunkStore, name: str) -> dict[str, Any]:
+    spec = store.fields[name]
+    raw = spec.bytes_per_obs * store.n_obs
+    stored, exact = stored_bytes(store, name)
+    engine = store.engine[name]
+    statistics = store.statistics.get(name)
+    return {
+        "name": name,
+        "dtype": spec.dtype,
+        "items": spec.items,
+        "units": spec.units,
+        "long_name": spec.long_name,
+        "scale_factor": spec.scale_factor,
+        "nullable": spec.nullable,
+        "categories": list(spec.categories) if spec.categories is not None else None,
+        "codec": store._array(name).codec.name,  # noqa: SLF001 - of the same room
+        "bytes": raw,
+        "bytes_stored": stored,
+        "bytes_stored_exact": exact,
+        "ratio": raw / stored if stored else None,
+        "engine": {"name": engine.name, "reason": engine.reason},
+        "statistics": None
+        if statistics is None
+        else {
+            key: _plain(getattr(statistics, key)) for key in ("count", "nulls", "min", "max", "mean", "std")
+        },
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return numpy's numbers as Python's, with None for what JSON cannot hold."""
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(v) for v in value]
+    if isinstance(value, (np.generic,)):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+def _sequences(store: ChunkStore) -> dict[str, Any]:
+    table = store.sequences
+    rowsize = table.rowsize
+    n = len(rowsize)
+    quantiles = np.quantile(rowsize, [0, 0.5, 1]).tolist() if n else [0, 0, 0]
+    return {
+        "count": n,
+        "empty": int((rowsize == 0).sum()),
+        "rowsize": {
+            "min": int(quantiles[0]),
+            "median": float(quantiles[1]),
+            "max": int(quantiles[2]),
+            "mean": float(rowsize.mean()) if n else 0.0,
+        },
+        "columns": [_column(store, name) for name in table.columns],
+        "first_ids": [str(i) for i in table.ids[:3]],
+    }
+
+
+def _column(store: ChunkStore, name: str) -> dict[str, Any]:
+    table = store.sequences
+    found: dict[str, Any] = {"name": name, "units": table.attrs(name).get("units")}
+    if table.is_categorical(name):
+        words, codes = table.categories(name), table.codes(name)
+        counts = np.bincount(codes[codes >= 0], minlength=len(words))
+        own = len(words) * 2 > len(codes)  # nearly every sequence has its own: counts say nothing
+        order = np.argsort(-counts, kind="stable")[: 1 if own else MOST_LABELS]
+        return {
+            **found,
+            "kind": "label",
+            "distinct": len(words),
+            "none": int((codes < 0).sum()),
+            "counts": {words[i]: int(counts[i]) for i in order},
+        }
+    values = table.column(name)
+    if values.dtype == object:
+        texts = [v for v in values[:1000].tolist() if v]
+        return {**found, "kind": "text", "first": texts[:1], "distinct": None}
+    known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    span = [_plain(known.min()), _plain(known.max())] if len(known) else [None, None]
+    return {**found, "kind": str(values.dtype), "min": span[0], "max": span[1]}
+
+
+def _splits(store: ChunkStore) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, split in store.splits.items():
+        found[name] = {
+            part: {
+                "n_obs": int((segments.stop - segments.start).sum()),
+                "sequences": len(np.unique(segments.sequence)),
+            }
+            for part in split.parts
+            for segments in (store.segments(f"{name}:{part}"),)
+        }
+    return found
+
+
+def _gaps(store: ChunkStore) -> dict[str, Any]:
+    gaps = store.gaps
+    lost = int((gaps[:, 1] - gaps[:, 0]).sum()) if len(gaps) else 0
+    return {"count": len(gaps), "n_obs": lost, "fraction": lost / store.n_obs if store.n_obs else 0.0}
+
+
+def headline(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the few lines that say what a store is: pairs of a name and a text."""
+    sequences, layout = found["sequences"], found["layout"]
+    raw = sum(f["bytes"] for f in found["fields"])
+    stored = sum(f["bytes_stored"] for f in found["fields"])
+    about = "" if all(f["bytes_stored_exact"] for f in found["fields"]) else "about "
+    lines = [("obs", f"{found['n_obs']:,}")]
+    if sequences:
+        size = sequences["rowsize"]
+        empty = f", {sequences['empty']:,} empty" if sequences["empty"] else ""
+        middle = f" (median {size['median']:,.0f}{empty})"
+        lines.append(
+            (
+                "sequences",
+                f"{sequences['count']:,} of {size['min']:,} to {size['max']:,} obs{middle}",
+            )
+        )
+    ratio = f", {raw / stored:.2f} times smaller" if stored else ""
+    chunks = f"{layout['n_chunks']:,} chunks of {layout['chunk']:,} obs"
+    lines += [
+        ("bytes", f"{human_bytes(raw)} raw, {about}{human_bytes(stored)} stored{ratio}"),
+        ("on disk", f"{chunks} in {layout['n_shards']:,} shards of {layout['shard']:,} obs, a field"),
+    ]
+    gaps = found["gaps"]
+    if gaps and gaps["count"]:
+        lines.append(("gaps", f"{gaps['count']:,} with {gaps['n_obs']:,} obs ({gaps['fraction']:.2%})"))
+    for code, count in sorted(found["faults"].items()) if isinstance(found["faults"], dict) else []:
+        lines.append(("fault", f"{code}: {count}"))
+    if found["status"] != "complete":
+        lines.append(("status", f"{found['status']}: writing has not finished"))
+    return lines
+
+
+def field_rows(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the table of fields: its head, and one row a field."""
+    head = [
+        "field",
+        "dtype",
+        "units",
+        "count",
+        "missing",
+        "min",
+        "mean",
+        "max",
+        "std",
+        "codec",
+        "stored",
+        "ratio",
+    ]
+    rows = []
+    for f in found["fields"]:
+        s = f["statistics"] or {}
+        dtype = f"{f['dtype']}[{f['items']}]" if f["items"] else f["dtype"]
+        if f["categories"] is not None:
+            dtype = f"{len(f['categories'])} words"
+        rows.append(
+            [
+                f["name"],
+                dtype,
+                f["units"] or "",
+                _total(s.get("count")),
+                _total(s.get("nulls")),
+                _extreme(s.get("min"), min),
+                _extreme(s.get("mean"), _mean),
+                _extreme(s.get("max"), max),
+                _extreme(s.get("std"), _mean),
+                f["codec"],
+                human_bytes(f["bytes_stored"]),
+                f"{f['ratio']:.2f}" if f["ratio"] else "-",
+            ]
+        )
+    return head, rows
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _total(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{sum(value) if isinstance(value, list) else value:,}"
+
+
+def _extreme(value: Any, join: Any) -> str:
+    if isinstance(value, list):
+        known = [v for v in value if v is not None]
+        return human_number(join(known)) if known else "-"
+    return human_number(value)
+
+
+def column_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return one line for each column along ``sequence``: its name and what stands in it."""
+    lines = []
+    for c in (found["sequences"] or {}).get("columns", []):
+        units = f" {c['units']}" if c["units"] and " since " not in c["units"] else ""
+        if c["kind"] == "label":
+            shown = ", ".join(f"{word or '(empty)'} {count:,}" for word, count in c["counts"].items())
+            more = c["distinct"] - len(c["counts"])
+            text = f"{c['distinct']:,} labels: {shown}" + (f" and {more:,} more" if more > 0 else "")
+            if more and len(c["counts"]) == 1:
+                text = f"{c['distinct']:,} labels, such as {next(iter(c['counts']))}"
+            if c["none"]:
+                text += f"; {c['none']:,} without"
+        elif c["kind"] == "text":
+            text = f"text, such as {c['first'][0]!r}" if c["first"] else "text, all empty"
+        else:
+            text = _span(c) + units
+        lines.append((c["name"], text))
+    return lines
+
+
+def _span(column: dict[str, Any]) -> str:
+    low, high = column["min"], column["max"]
+    units = column["units"] or ""
+    if low is not None and " since " in units:
+        dates = _dates(units, low, high)
+        if dates:
+            return dates
+    if low == high:
+        return human_number(low) if isinstance(low, float) else f"{low}"
+    return f"{human_number(low)} to {human_number(high)}"
+
+
+def _dates(units: str, low: float, high: float) -> str | None:
+    """Return CF times as dates, where numpy knows the unit."""
+    unit, _, origin = units.partition(" since ")
+    steps: dict[str, np.timedelta64] = {
+        "seconds": np.timedelta64(1, "s"),
+        "milliseconds": np.timedelta64(1, "ms"),
+        "microseconds": np.timedelta64(1, "us"),
+        "nanoseconds": np.timedelta64(1, "ns"),
+        "days": np.timedelta64(1, "D"),
+    }
+    if unit not in steps:
+        return None
+    try:
+        start = np.datetime64(origin.strip().replace(" ", "T").removesuffix("Z"))
+        ends = [start + int(v) * steps[unit] for v in (low, high)]
+    except (ValueError, OverflowError):
+        return None
+    return " to ".join(dict.fromkeys(str(e) for e in ends))
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print what :func:`describe` found, on one screen."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console()
+    console.print(f"[bold]{escape(found['url'])}[/] [dim]format {found['format']}, {found['status']}[/]")
+    console.print(_pairs(headline(found)))
+    for table in _field_tables(found, console.width):
+        console.print()
+        console.print(table)
+    columns = column_rows(found)
+    if columns:
+        console.print("\n[bold]along sequence[/]")
+        console.print(_pairs(columns))
+    if found["splits"]:
+        console.print("\n[bold]splits[/]")
+        console.print(_pairs(split_rows(found)))
+    notes = provenance_rows(found)
+    if notes:
+        console.print("\n[bold]provenance[/]")
+        console.print(_pairs(notes))
+
+
+def _field_tables(found: dict[str, Any], width: int) -> list[Any]:
+    """One table of the fields where the screen is wide, else one of values and one of storage."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    head, rows = field_rows(found)
+    # columns that say nothing here only take room
+    keep = [i for i in range(len(head)) if i < 2 or any(r[i] not in ("", "-", "0") for r in rows)]
+    disk = [i for i in keep if head[i] in ("codec", "stored", "ratio")]
+    groups = [keep] if width >= 120 else [[i for i in keep if i not in disk], [0, *disk]]
+    tables = []
+    for group in groups:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for i in group:
+            left = head[i] in ("field", "dtype", "units", "codec")
+            table.add_column(head[i], justify="left" if left else "right", no_wrap=i > 0, overflow="fold")
+        for row in rows:
+            table.add_row(*(escape(row[i]) for i in group))
+        tables.append(table)
+    return tables
+
+
+def split_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return one line a split: its name and the size of its parts."""
+    return [
+        (
+            name,
+            ", ".join(
+                f"{part} {p['n_obs']:,} obs in {p['sequences']:,} sequences" for part, p in parts.items()
+            ),
+        )
+        for name, parts in found["splits"].items()
+    ]
+
+
+def provenance_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return where the store came from, one line a fact, long values cut."""
+    lines: list[tuple[str, str]] = []
+
+    def walk(name: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(f"{name}.{key}" if name else key, inner)
+        elif value not in (None, "", [], {}):
+            text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            if name.endswith("seconds") and isinstance(value, (int, float)):
+                text = human_seconds(float(value))
+            lines.append((name, text if len(text) <= 160 else text[:157] + "..."))
+
+    walk("", found["provenance"])
+    return lines
+
+
+def _pairs(lines: list[tuple[str, str]]) -> Any:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in lines:
+        table.add_row(escape(name), escape(text))
+    return table

@@ -1,0 +1,50 @@
+"""Run every snippet of one documentation page, in order, as a reader would.
+
+``python page.py PAGE`` runs in the current directory: blocks marked ``python`` share one namespace,
+lines that start with ``$ `` in blocks marked ``console`` go to the shell. Other blocks are text.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+FENCE = re.compile(
+    r"^(?P<fence>`{3,})(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL
+)
+
+
+def blocks(text: str):
+    """Yield (line, language, body) for every fenced block of a page."""
+    for found in FENCE.finditer(text):
+        line = text.count("\n", 0, found.start()) + 2
+        yield line, found["info"].strip(), found["body"]
+
+
+def run(page: Path) -> int:
+    """Run the snippets of ``page`` and return how many ran."""
+    space = {"__name__": "__page__"}
+    count = 0
+    for line, language, body in blocks(page.read_text()):
+        if language == "python":
+            code = compile("\n" * (line - 1) + body, str(page), "exec")
+            exec(code, space)
+            count += 1
+        elif language == "console":
+            lines = iter(body.splitlines())
+            for text in lines:
+                if not text.startswith("$ "):
+                    continue
+                command = text
+                while command.endswith("\\"):
+                    command = command[:-1] + next(lines).removeprefix("> ")
+                print(command, flush=True)
+                subprocess.run(command[2:], shell=True, check=True, timeout=240)
+                count += 1
+    return count
+
+
+if __name__ == "__main__":
+    print(f"{run(Path(sys.argv[1]))} snippets ran")

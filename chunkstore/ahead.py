@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 __all__ = ["ahead_of"]
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 _POLL = 0.05  # seconds between looks at the stop flag while the queue is full
 
 
-def ahead_of(items: Iterator[T], depth: int) -> Iterator[T]:
+def ahead_of(items: Iterator[T], depth: int) -> Generator[T, None, None]:
     """Yield ``items``, up to ``depth`` of them made ahead in a thread; 0 makes each when it is asked for.
 
     An exception in ``items`` is raised where its item would have come.

@@ -83,7 +83,7 @@ def merge_moments(
 def channel_scale(
     normalize: str | bool | Mapping[str, tuple[Any, Any]] | Sequence[Any] | ChannelScale | None,
     fields: Sequence[tuple[str, int]],
-    statistics: Sequence[Mapping[str, Any]],
+    statistics: Sequence[Mapping[str, tuple[Any, Any, Any]]],
 ) -> ChannelScale | None:
     """Decide the scale of every channel.
 
@@ -96,7 +96,8 @@ def channel_scale(
     fields
         Name and number of items (0 for a scalar) of each field, in the order of the channels.
     statistics
-        Of each store, by field: objects with ``count``, ``mean`` and ``std``.
+        Of each store, by field: (count, mean, std), numbers or one for each item, in the units that
+        the batch has.
 
     Raises
     ------
@@ -116,12 +117,13 @@ def channel_scale(
     if normalize is True or normalize == "store":
         pairs = []
         for name, _ in fields:
-            of = [s[name] for s in statistics]
-            if not of or any(s.count is None for s in of):
+            of = [known[name] for known in statistics if name in known]
+            if len(of) < len(statistics) or not of:
                 raise ConfigError(
-                    f"the store has no statistics of field {name!r}; give normalize={{field: (mean, std)}}"
+                    f"normalize='store', but {len(statistics) - len(of)} of {len(statistics)} stores have no "
+                    f"statistics of field {name!r}; give normalize={{{name!r}: (mean, std)}}"
                 )
-            pairs.append(merge_moments([(s.count, s.mean, s.std) for s in of]))
+            pairs.append(merge_moments(of))
     elif isinstance(normalize, Mapping):
         unknown = sorted(set(normalize) - {name for name, _ in fields})
         if unknown:

@@ -107,6 +107,33 @@ class Rotation:
                 yield g, drawn[g], draws
                 drawn[g] += draws
 
+    def deliveries(self, position: Position, workers: int = 1) -> Iterator[tuple[int, int, int, Position]]:
+        """Yield (worker, group, draws, position behind it) of every batch left, in a DataLoader's order.
+
+        Worker ``w`` of W serves the groups whose distance from the next turn is ``w`` modulo W; the
+        DataLoader takes one batch of each worker in turn and passes over those that have none left.
+
+        Examples
+        --------
+        >>> rotation = Rotation(n_draws=(8, 8), step=4, drop_last=False)
+        >>> [(w, g) for w, g, _, _ in rotation.deliveries(Position(0, 1, (4, 0)), workers=2)]
+        [(0, 1), (1, 0), (0, 1)]
+        """
+        alive = {w: self.batches(position, self.groups_of(w, workers, position.turn)) for w in range(workers)}
+        while alive:
+            for worker in list(alive):
+                batch = next(alive[worker], None)
+                if batch is None:
+                    del alive[worker]
+                    continue
+                group, _, draws = batch
+                position = position.after(group, draws)
+                yield worker, group, draws, position
+
+    def groups_of(self, worker: int, workers: int, turn: int) -> tuple[int, ...]:
+        """Return the lane groups that a worker serves from ``turn`` on."""
+        return tuple(g for g in range(len(self.n_draws)) if (g - turn) % workers == worker)
+
 
 def make_state(
     position: Position, fingerprint: Mapping[str, Any], worker: tuple[int, Sequence[int]] | None = None

@@ -1,0 +1,203 @@
+"""What is cut from which stores: names checked and resolved once, at the door.
+
+Decides fields and their channels, the target, labels, the scale of each channel and the window
+that all of it needs. Orders nothing and reads no obs; both datasets of :mod:`chunkstore.torch`
+stand on it. numpy only.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from chunkstore.errors import ConfigError, UnknownNameError
+from chunkstore.labels import LabelColumn, label_column
+from chunkstore.normalize import ChannelScale, channel_scale
+from chunkstore.targets import Target, plan_target
+from chunkstore.windows import WindowSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from chunkstore.store import ChunkStore
+
+__all__ = ["Recipe", "channel_names", "plan_recipe", "resolve_stores"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything about a batch but its order."""
+
+    stores: tuple[ChunkStore, ...]
+    """The stores, in the order of ``batch["store"]``."""
+    window: WindowSpec
+    """Length, stride, horizon and what happens to short sequences."""
+    fields: tuple[str, ...]
+    """Fields of ``x``, in the order of its channels."""
+    target: Target
+    """What makes ``y``."""
+    labels: tuple[LabelColumn, ...]
+    """Columns of the sequences that are carried under their own names."""
+    y_labels: tuple[LabelColumn, ...]
+    """Columns that make ``y``."""
+    x_scale: ChannelScale | None
+    """Scale of the channels of ``x``."""
+    y_scale: ChannelScale | None
+    """Scale of the channels of ``y``."""
+
+    @property
+    def channel_names(self) -> tuple[str, ...]:
+        """Name of each channel of ``x``; items of vectors as ``field[0]``."""
+        return channel_names(self.stores[0], self.fields)
+
+
+def resolve_stores(stores: Any, storage_options: Mapping[str, Any] | None = None) -> tuple[ChunkStore, ...]:
+    """Return open stores from one or several places or stores.
+
+    Raises
+    ------
+    ConfigError
+        If there is none.
+    """
+    from chunkstore.store import ChunkStore, open_store
+
+    many = [stores] if isinstance(stores, (str, os.PathLike, ChunkStore)) else list(stores)
+    if not many:
+        raise ConfigError("there is no store to read; give the path of at least one")
+    return tuple(
+        one if isinstance(one, ChunkStore) else open_store(one, storage_options=storage_options)
+        for one in many
+    )
+
+
+def channel_names(store: ChunkStore, fields: Sequence[str]) -> tuple[str, ...]:
+    """Return the name of each channel that ``fields`` make."""
+    names: list[str] = []
+    for name in fields:
+        items = store.fields[name].items
+        names += [f"{name}[{i}]" for i in range(items)] if items else [name]
+    return tuple(names)
+
+
+def plan_recipe(
+    stores: tuple[ChunkStore, ...],
+    window: int,
+    *,
+    stride: int,
+    phase: Any,
+    short: Literal["drop", "pad", "error"],
+    fields: str | Sequence[str] | None,
+    targets: str | Sequence[str] | None,
+    target_offset: int | None,
+    target_length: int | None,
+    labels: str | Sequence[str] | None,
+    dtype: str | None,
+    normalize: Any,
+    normalize_targets: Any,
+) -> Recipe:
+    """Check every name and number against every store.
+
+    Raises
+    ------
+    UnknownNameError
+        If a field or label is in none, or not in all, of the stores.
+    ConfigError
+        If the numbers do not fit together.
+    """
+    first = stores[0]
+    target = plan_target(
+        targets,
+        window=window,
+        fields=first.fields,
+        labels=first.sequences.columns,
+        offset=target_offset,
+        length=target_length,
+    )
+    names = _names(fields)
+    if names is None:
+        names = _default_fields(first)
+    if not names:
+        raise ConfigError(f"{first.url} has no field that makes an x; it has {', '.join(first.fields)}")
+    cut_fields = target.cut.fields if target.cut else ()
+    for name in dict.fromkeys((*names, *cut_fields)):
+        _check_field(stores, name)
+    tables = [s.sequences for s in stores]
+    carried = tuple(label_column(tables, name) for name in _names(labels) or ())
+    clash = {c.name for c in carried} & RESERVED_KEYS
+    if clash:
+        raise ConfigError(
+            f"a label named {', '.join(sorted(clash))} would hide that key of the batch; "
+            "rename the column in the store"
+        )
+    floats = dtype is not None and np.dtype(dtype).kind == "f"
+    return Recipe(
+        stores=stores,
+        window=WindowSpec(
+            length=window,
+            stride=stride,
+            horizon=target.cut.horizon(window) if target.cut else 0,
+            short=short,
+            **({} if phase is None else {"phase": phase}),
+        ),
+        fields=names,
+        target=target,
+        labels=carried,
+        y_labels=tuple(label_column(tables, name) for name in target.labels),
+        x_scale=_scale(normalize, stores, names, scaled=floats),
+        y_scale=_scale(normalize_targets, stores, cut_fields, scaled=floats) if cut_fields else None,
+    )
+
+
+#: keys of a batch that are not labels
+RESERVED_KEYS = frozenset({"x", "y", "store", "sequence", "start", "length", "position", "repeated"})
+
+
+def _names(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if given is None else (given,) if isinstance(given, str) else tuple(given)
+
+
+def _default_fields(store: ChunkStore) -> tuple[str, ...]:
+    """Return the fields that hold quantities: neither the clock nor words."""
+    return tuple(name for name, spec in store.fields.items() if name != "time" and spec.categories is None)
+
+
+def _check_field(stores: tuple[ChunkStore, ...], name: str) -> None:
+    for store in stores:
+        if name not in store.fields:
+            raise UnknownNameError(
+                f"{store.url} has no field {name!r}; it has {', '.join(store.fields) or 'none'}"
+            )
+        spec, expected = store.fields[name], stores[0].fields[name]
+        if spec.items != expected.items:
+            raise ConfigError(
+                f"field {name!r} holds {spec.items or 1} items an obs in {store.url}, "
+                f"{expected.items or 1} in {stores[0].url}; they cannot make one batch"
+            )
+
+
+def _scale(
+    normalize: Any, stores: tuple[ChunkStore, ...], fields: Sequence[str], *, scaled: bool
+) -> ChannelScale | None:
+    if normalize is None or normalize is False:
+        return None
+    if not scaled and any(s.fields[f].np_dtype.kind != "f" for s in stores for f in fields):
+        raise ConfigError("normalize needs floats; leave dtype at 'float32', or normalise in transform")
+    statistics = []
+    if normalize is True or isinstance(normalize, str):
+        for store in stores:
+            known = {}
+            for name in fields:
+                if name in store.statistics:
+                    factor = (store.fields[name].scale_factor or 1.0) if scaled else 1.0
+                    of = store.statistics[name]
+                    known[name] = (
+                        np.asarray(of.count),
+                        np.asarray(of.mean, np.float64) * factor,
+                        np.asarray(of.std, np.float64) * abs(factor),
+                    )
+            statistics.append(known)
+    specs = [(name, stores[0].fields[name].items) for name in fields]
+    return channel_scale(normalize, specs, statistics)

@@ -1,0 +1,263 @@
+"""One dataset's batches as numpy arrays: a recipe, an order, and the loader of this process.
+
+Binds :class:`~chunkstore.recipe.Recipe` to :class:`~chunkstore.loader.WindowLoader`, and adds what
+is known of the sequences. Decides what a checkpoint must agree about. No torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chunkstore.errors import ConfigError
+from chunkstore.state import Position, Rotation
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping, Sequence
+
+    from chunkstore.distributed import Place
+    from chunkstore.labels import LabelColumn
+    from chunkstore.loader import WindowLoader
+    from chunkstore.recipe import Recipe
+
+__all__ = ["Order", "WindowStream", "stack_labels"]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Everything that decides which window comes when, and how much memory that may take."""
+
+    batch_size: int
+    """Windows in a batch of one rank."""
+    split: str | None = None
+    """Name of a stored split, or None for everything."""
+    sampling: Any = "all"
+    """Where windows start: see :class:`~chunkstore.loader.WindowLoader`."""
+    shuffle: bool = True
+    """Whether the order is drawn anew each epoch, or that of the store."""
+    seed: int = 0
+    """Key of all orders."""
+    lanes: int | str = "auto"
+    """Blocks that a batch draws from."""
+    passes: int | str = "auto"
+    """Visits to each block in an epoch."""
+    lane_groups: int = 1
+    """Parts that worker processes may share the lanes by."""
+    memory_limit: int | str = "512MiB"
+    """Bytes that resident blocks may take, of all workers of a rank together."""
+    drop_last: bool = False
+    """Whether a batch that is not full is left out."""
+    on_bad_chunk: str = "raise"
+    """``"raise"`` or ``"skip"``."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.batch_size, bool) or int(self.batch_size) < 1:
+            raise ConfigError(f"batch_size must be 1 or more, got {self.batch_size}")
+        if int(self.lane_groups) < 1:
+            raise ConfigError(f"lane_groups must be 1 or more, got {self.lane_groups}")
+
+
+class WindowStream:
+    """Batches of numpy arrays, from any position of any epoch.
+
+    Parameters
+    ----------
+    recipe
+        What is cut.
+    order
+        In which order.
+    dtype
+        Of ``x`` and ``y``; None keeps that of the fields.
+    channels
+        ``"first"`` for [batch, channel, window], ``"last"`` for [batch, window, channel].
+    arena
+        Where resident blocks live: see :class:`~chunkstore.loader.WindowLoader`.
+    """
+
+    def __init__(self, recipe: Recipe, order: Order, *, dtype: Any, channels: str, arena: Any) -> None:
+        self.recipe = recipe
+        self.order = order
+        self._dtype = dtype
+        self._channels = channels
+        self._arena = arena
+        self._loader: WindowLoader | None = None
+        self._pid = 0
+        self.decoded_in: int | None = None
+        """Process that has decoded chunks for this stream, if any."""
+
+    @property
+    def loader(self) -> WindowLoader:
+        """The loader of this process, opened on first use."""
+        if self._loader is None or self._pid != os.getpid():
+            from chunkstore.loader import WindowLoader
+
+            order = self.order
+            self._loader = WindowLoader(
+                self.recipe.stores,
+                self.recipe.window,
+                fields=self.recipe.fields,
+                targets=self.recipe.target.cut,
+                batch_size=order.batch_size,
+                split=order.split,
+                sampling=order.sampling,
+                shuffle=order.shuffle,
+                seed=order.seed,
+                lanes=order.lanes,
+                passes=order.passes,
+                lane_groups=order.lane_groups,
+                memory_limit=order.memory_limit,
+                drop_last=order.drop_last,
+                on_bad_chunk=order.on_bad_chunk,
+                dtype=self._dtype,
+                channels=self._channels,
+                arena=self._arena,
+            )
+            self._pid = os.getpid()
+        return self._loader
+
+    def rotation(self, place: Place) -> Rotation:
+        """Return which lane group each batch of an epoch comes from."""
+        groups = range(self.order.lane_groups)
+        return Rotation(
+            tuple(self.loader.n_draws(g) for g in groups),
+            step=self.order.batch_size * place.world_size,
+            drop_last=self.order.drop_last,
+        )
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return, by name and as JSON values, what a checkpoint must agree about."""
+        window, order, plan = self.recipe.window, self.order, self.loader.plan
+        stores = [s.fingerprint for s in self.recipe.stores]
+        return {
+            "stores": stores[0] if len(stores) == 1 else f"{len(stores)} stores, {_digest(stores)}",
+            "windows": int(self.loader.n_windows),
+            "window": window.length,
+            "stride": window.stride,
+            "horizon": window.horizon,
+            "short": window.short,
+            "phase": _plain(window.phase),
+            "split": order.split,
+            "sampling": _plain(order.sampling),
+            "shuffle": order.shuffle,
+            "seed": order.seed,
+            "lanes": int(plan.lanes),
+            "passes": int(plan.passes),
+            "lane_groups": order.lane_groups,
+        }
+
+    def adopt(self, fingerprint: Mapping[str, Any]) -> None:
+        """Take lanes and passes from a checkpoint, where they were left to be chosen."""
+        auto = {
+            name: fingerprint[name]
+            for name in ("lanes", "passes")
+            if getattr(self.order, name) == "auto" and name in fingerprint
+        }
+        now = {"lanes": self.loader.plan.lanes, "passes": self.loader.plan.passes}
+        if any(now[name] != value for name, value in auto.items()):
+            self.close()
+            self.order = replace(self.order, **auto)
+
+    def batches(
+        self,
+        position: Position,
+        place: Place,
+        worker: tuple[int, int] | None = None,
+        groups: Sequence[int] | None = None,
+    ) -> Generator[tuple[dict[str, Any], Position], None, None]:
+        """Yield each batch that is left of the epoch, and the position of the whole loader behind it.
+
+        Parameters
+        ----------
+        position
+            Where the epoch stands.
+        place
+            Rank and world size.
+        worker
+            Number and count, in a DataLoader worker.
+        groups
+            Lane groups of a worker that goes on by itself; the position then counts those alone.
+        """
+        self.decoded_in = os.getpid()
+        rotation = self.rotation(place)
+        number, count = worker or (0, 1)
+        if groups is None:
+            serves = rotation.groups_of(number, count, position.turn)
+            plan: Iterator[tuple[int, int, Position]] = (
+                (g, n, p) for w, g, n, p in rotation.deliveries(position, count) if w == number
+            )
+        else:
+            serves = tuple(groups)
+            plan = _alone(rotation, position, serves)
+        batches = self.loader.batches(
+            position.epoch,
+            rank=place.rank,
+            world_size=place.world_size,
+            groups=serves,
+            start_draws=position.drawn,
+            first_group=position.turn,
+        )
+        try:
+            for batch, (group, draws, behind) in zip(batches, plan, strict=True):
+                got = batch.pop("group"), batch.pop("draws")
+                assert got == (group, draws), (
+                    f"the loader served (group, draws) {got}, planned {group, draws}"
+                )
+                self._add_labels(batch)
+                yield batch, behind
+        finally:
+            batches.close()
+
+    def _add_labels(self, batch: dict[str, Any]) -> None:
+        store, sequence = batch.get("store"), batch["sequence"]
+        for column in self.recipe.labels:
+            batch[column.name] = column.take(store, sequence)
+        columns = self.recipe.y_labels
+        if columns:
+            batch["y"] = stack_labels(columns, store, sequence)
+
+    def close(self) -> None:
+        """End the loader's threads and give its memory back."""
+        loader, self._loader = self._loader, None
+        if loader is not None and self._pid == os.getpid():
+            loader.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_loader": None, "decoded_in": None}
+
+
+def _alone(
+    rotation: Rotation, position: Position, groups: Sequence[int]
+) -> Generator[tuple[int, int, Position], None, None]:
+    for group, _, draws in rotation.batches(position, groups):
+        position = position.after(group, draws)
+        yield group, draws, position
+
+
+def stack_labels(columns: Sequence[LabelColumn], store: Any, sequence: Any) -> Any:
+    """Return the labels that make ``y``: [batch] for one, [batch, label] for several."""
+    values = [c.take(store, sequence) for c in columns]
+    return values[0] if len(values) == 1 else np.stack(values, axis=1)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    """Return a JSON value that stands for ``value``: itself where it is short, else its digest."""
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)} {hashlib.sha256(value.tobytes()).hexdigest()[:16]}"
+    if isinstance(value, (list, tuple)) and len(value) > 8:
+        return f"{len(value)} values, {_digest([_plain(v) for v in value])}"
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in sorted(value.items())}
+    return repr(value)

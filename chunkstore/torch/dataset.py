@@ -1,0 +1,429 @@
+"""Shuffled windows as batches of tensors: the dataset of a training loop.
+
+Binds :mod:`chunkstore.stream` (which windows, in which order) to torch: tensors, scales and
+transforms, worker processes, checkpoints.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch.utils.data import IterableDataset
+
+from chunkstore.ahead import ahead_of
+from chunkstore.distributed import Place, find_place, find_worker
+from chunkstore.epochs import EpochClock
+from chunkstore.errors import ConfigError, ForkError, StateError
+from chunkstore.provenance import Where, locate_batch
+from chunkstore.recipe import plan_recipe, resolve_stores
+from chunkstore.state import Position, Rotation, make_state, read_state
+from chunkstore.stream import Order, WindowStream
+from chunkstore.torch.tensors import ScaleTensors, to_host, to_tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+
+    Batch = dict[str, torch.Tensor]
+
+__all__ = ["ZarrWindowDataset"]
+
+
+class ZarrWindowDataset(IterableDataset["Batch"]):
+    """Ready batches of windows in a keyed order; give it to a DataLoader with ``batch_size=None``.
+
+    A batch is a dict of tensors:
+
+    =============  =====================================================================================
+    ``x``          [batch, channel, window] (or [batch, window, channel]); zeros behind ``length``
+    ``y``          [batch, channel, target_length], or int64[batch] for a label; only with ``targets``
+    ``length``     int64[batch], valid obs of the window
+    ``sequence``   int64[batch], sequence within its store
+    ``start``      int64[batch], first obs within the sequence
+    ``store``      int64[batch], only for several stores
+    labels         one [batch] each, under their own names
+    ``repeated``   bool[batch], True for rows that only fill up the last batch; only with
+                   ``drop_last=False`` and several ranks
+    ``position``   int64[2 + lane_groups], where the epoch stands behind this batch; ``state_dict(batch)``
+                   makes a checkpoint of it
+    =============  =====================================================================================
+
+    Parameters
+    ----------
+    stores : str, path, ChunkStore, or several
+        Where the data is; several act as one, their fields matched by name.
+    window : int
+        Obs in a window.
+    stride : int, default 1
+        Obs between the starts of neighbouring windows.
+    phase : int or "random", optional
+        Obs left out at the start of each segment, or drawn anew each epoch.
+    short : {"drop", "pad", "error"}
+        What happens to segments shorter than the window: left out, filled up with zeros behind
+        ``length``, or refused.
+    fields : str or sequence of str, optional
+        Fields that make the channels of ``x``; by default all that hold quantities.
+    targets : str or sequence of str, optional
+        Fields, or labels of the sequence, that make ``y``.
+    target_offset : int, optional
+        First obs of ``y``, counted from the window's first obs. Default 0, or ``window`` where only
+        ``target_length`` is given (what comes next).
+    target_length : int, optional
+        Obs of ``y``. Default ``window`` at offset 0, else 1.
+    labels : str or sequence of str, optional
+        Columns of the sequences carried with each window; text as codes (see :meth:`categories`).
+    batch_size : int, default 64
+        Windows in a batch of one rank.
+    split : str, optional
+        Name of a split that is stored in the store.
+    sampling : optional
+        Where windows start: ``"all"``, or one of the modes of :mod:`chunkstore.sampling`.
+    shuffle : bool, default True
+        Draw a new order every epoch; False gives the order of the store.
+    seed : int, default 0
+        Key of all orders.
+    lanes, passes : int or "auto"
+        Blocks that a batch draws from, and visits to each block in an epoch.
+    lane_groups : int, default 1
+        Parts that the lanes are dealt into; a multiple of the number of DataLoader workers. The
+        order depends on it, and never on the number of workers.
+    memory_limit : int or str, default "512MiB"
+        Bytes that resident blocks may take on this rank, all workers together.
+    dtype : str or None, default "float32"
+        Of ``x`` and ``y``; integers with a scale factor are scaled. None keeps the stored dtype.
+    channels : {"first", "last"}
+        Order of the axes of ``x`` and ``y``.
+    normalize : "store", mapping or pair, optional
+        Scale of ``x``: the stores' statistics, {field: (mean, std)}, or (mean, std) for all channels.
+    normalize_targets : optional
+        The same for a ``y`` of fields.
+    transform : callable, optional
+        Called with each batch, returns the batch that is handed out; runs ahead of the loop.
+    drop_last : bool, default False
+        Leave out a last batch that is not full. Otherwise it is short, and of the same length on
+        every rank: rows that are missing are repeated and marked.
+    rank, world_size : int, optional
+        Found in ``torch.distributed`` or the environment; give both to override.
+    device : str or torch.device, optional
+        Device that holds the resident blocks; windows are cut there.
+    on_bad_chunk : {"raise", "skip"}
+        What a chunk that cannot be decoded does.
+    ahead : int, default 2
+        Batches made ahead in a thread; 0 makes each when it is asked for. Workers make none ahead.
+    storage_options : mapping, optional
+        For stores given by URL.
+
+    Examples
+    --------
+    >>> dataset = ZarrWindowDataset(getfixture("small_store"), window=2, batch_size=4)
+    >>> len(dataset)
+    2
+    >>> batch = next(iter(dataset))
+    >>> batch["x"].shape
+    torch.Size([4, 1, 2])
+    """
+
+    def __init__(
+        self,
+        stores: Any,
+        window: int,
+        *,
+        stride: int = 1,
+        phase: Any = None,
+        short: Literal["drop", "pad", "error"] = "drop",
+        fields: str | Sequence[str] | None = None,
+        targets: str | Sequence[str] | None = None,
+        target_offset: int | None = None,
+        target_length: int | None = None,
+        labels: str | Sequence[str] | None = None,
+        batch_size: int = 64,
+        split: str | None = None,
+        sampling: Any = "all",
+        shuffle: bool = True,
+        seed: int = 0,
+        lanes: int | str = "auto",
+        passes: int | str = "auto",
+        lane_groups: int = 1,
+        memory_limit: int | str = "512MiB",
+        dtype: Any = "float32",
+        channels: str = "first",
+        normalize: Any = None,
+        normalize_targets: Any = None,
+        transform: Callable[[Batch], Batch] | None = None,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        device: str | torch.device | None = None,
+        on_bad_chunk: str = "raise",
+        ahead: int = 2,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        if channels not in {"first", "last"}:
+            raise ConfigError(f"channels must be 'first' or 'last', got {channels!r}")
+        find_place(rank, world_size)  # refuse now what cannot be
+        recipe = plan_recipe(
+            resolve_stores(stores, storage_options),
+            window,
+            stride=stride,
+            phase=phase,
+            short=short,
+            fields=fields,
+            targets=targets,
+            target_offset=target_offset,
+            target_length=target_length,
+            labels=labels,
+            dtype=dtype,
+            normalize=normalize,
+            normalize_targets=normalize_targets,
+        )
+        order = Order(
+            batch_size=batch_size,
+            split=split,
+            sampling=sampling,
+            shuffle=shuffle,
+            seed=seed,
+            lanes=lanes,
+            passes=passes,
+            lane_groups=lane_groups,
+            memory_limit=memory_limit,
+            drop_last=drop_last,
+            on_bad_chunk=on_bad_chunk,
+        )
+        self.recipe = recipe
+        self.device = None if device is None else torch.device(device)
+        self.transform = transform
+        self.ahead = ahead
+        self._channels = channels
+        self._given = (rank, world_size)
+        self._place: Place | None = None
+        self._stream = WindowStream(recipe, order, dtype=dtype, channels=channels, arena=self._arena())
+        self._clock = EpochClock(lane_groups)
+        self._consumed: Position | None = None
+        # in a DataLoader worker: groups of a state of its own that was loaded, groups it serves
+        self._groups: tuple[int, ...] | None = None
+        self._serves: tuple[int, ...] = ()
+        self._scales = tuple(
+            (key, ScaleTensors(scale, channels))
+            for key, scale in (("x", recipe.x_scale), ("y", recipe.y_scale))
+            if scale is not None
+        )
+
+    def _arena(self) -> Any:
+        return "numpy"
+
+    # ---- what it is
+
+    @property
+    def stores(self) -> tuple[Any, ...]:
+        """The open stores."""
+        return self.recipe.stores
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the fields of ``x``."""
+        return self.recipe.fields
+
+    @property
+    def channel_names(self) -> tuple[str, ...]:
+        """Name of each channel of ``x``; items of vectors as ``field[0]``."""
+        return self.recipe.channel_names
+
+    @property
+    def n_windows(self) -> int:
+        """Windows in an epoch, of all ranks together."""
+        return int(self._stream.loader.n_windows)
+
+    @property
+    def plan(self) -> Any:
+        """What was chosen for lanes, passes, blocks and memory, and why."""
+        return self._stream.loader.plan
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """Everything that a checkpoint must agree about, by name."""
+        return self._stream.fingerprint()
+
+    @property
+    def place(self) -> Place:
+        """Rank and world size of this process."""
+        if find_worker() is not None and self._place is not None:
+            return self._place
+        return find_place(*self._given)
+
+    def categories(self, label: str) -> tuple[str, ...]:
+        """Return the words that the codes of a label stand for."""
+        for column in (*self.recipe.labels, *self.recipe.y_labels):
+            if column.name == label:
+                return column.categories or ()
+        raise ConfigError(
+            f"{label!r} is not among the labels of this dataset; give labels=[{label!r}] when it is made"
+        )
+
+    def where(self, batch: Mapping[str, Any]) -> Where:
+        """Return the store, sequence, obs and time of each window of a batch."""
+        return locate_batch(self.recipe.stores, {k: to_host(batch[k]) for k in _PROVENANCE if k in batch})
+
+    # ---- epochs and checkpoints
+
+    @property
+    def epoch(self) -> int:
+        """Epoch that the next iteration serves."""
+        return self._clock.upcoming.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iteration serve ``epoch``, from its start or from where a loaded state stands."""
+        self._clock.set_epoch(int(epoch))
+
+    def state_dict(self, batch: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return where training stands, as a few JSON values.
+
+        Parameters
+        ----------
+        batch : mapping, optional
+            The last batch that the loop consumed. Needed where something between this dataset and
+            the loop fetches ahead (DataLoader workers, a framework's prefetcher); without it, the
+            last batch that left this dataset counts.
+
+        Raises
+        ------
+        StateError
+            If worker processes read this dataset and no batch is given: what they fetched ahead
+            must not be counted.
+        """
+        worker = find_worker()
+        if batch is not None:
+            position = Position.from_numbers(to_host(batch["position"]).tolist())
+            if position.turn == _NOT_WHOLE:
+                raise StateError(
+                    "this epoch was resumed by the workers' own states (StatefulDataLoader), so a batch does "
+                    "not know the whole position; use the state_dict() of that loader"
+                )
+        elif worker is None and self._clock.served_by_workers:
+            raise StateError(
+                "worker processes read this dataset and have fetched ahead of the loop; pass the last batch: "
+                "dataset.state_dict(batch), or use chunkstore.torch.TrainingLoader, which counts"
+            )
+        else:
+            position = self._consumed or self._clock.upcoming
+        speaks_for = None
+        if worker is not None:
+            speaks_for = (worker[1], self._serves)
+        return make_state(position, self.fingerprint, speaks_for)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next iteration go on behind what ``state`` had consumed.
+
+        World size and batch size may differ from those that the state was saved with.
+
+        Raises
+        ------
+        StateError
+            If the state is of another dataset; the message names each difference.
+        """
+        worker = find_worker()
+        if isinstance(state, dict) and isinstance(state.get("fingerprint"), dict):
+            self._stream.adopt(state["fingerprint"])
+        position, groups = read_state(state, self.fingerprint, None if worker is None else worker[1])
+        self._groups = groups
+        self._consumed = None
+        self._clock.resume(position)
+
+    # ---- iteration
+
+    def __len__(self) -> int:
+        """Return the batches of this rank in a whole epoch."""
+        order = self._stream.order
+        return self._rotation().count(Position.start(0, order.lane_groups))
+
+    def _rotation(self) -> Rotation:
+        return self._stream.rotation(self.place)
+
+    def __iter__(self) -> Iterator[Batch]:
+        worker = find_worker()
+        if worker is not None:
+            self._refuse_fork()
+            if self.device is not None:
+                raise ConfigError(
+                    f"device={str(self.device)!r} keeps blocks on the device, which worker processes cannot "
+                    "share; use num_workers=0 (threads decode ahead), or leave device out"
+                )
+            self._check_groups(worker)
+        self._consumed = position = self._clock.begin()
+        groups, self._groups = self._groups, None
+        if worker is not None:
+            self._serves = groups or self._rotation().groups_of(*worker, position.turn)
+        made = self._make(position, worker, groups)
+        return self._iterate(made, 0 if worker is not None else self.ahead)
+
+    def _iterate(self, made: Generator[tuple[Batch, Position], None, None], depth: int) -> Iterator[Batch]:
+        batches = ahead_of(made, depth)
+        try:
+            for batch, behind in batches:
+                self._clock.serving()
+                self._consumed = behind
+                yield batch
+                del batch
+        finally:
+            batches.close()
+            made.close()
+
+    def _make(
+        self, position: Position, worker: tuple[int, int] | None, groups: tuple[int, ...] | None
+    ) -> Generator[tuple[Batch, Position], None, None]:
+        """Yield finished batches; runs ahead of the loop."""
+        raw = self._stream.batches(position, self.place, worker, groups)
+        try:
+            for arrays, behind in raw:
+                batch = {key: to_tensor(value) for key, value in arrays.items()}
+                for key, scale in self._scales:
+                    scale.apply(batch, key)
+                numbers = behind.to_numbers()
+                if groups is not None:
+                    numbers[1] = _NOT_WHOLE
+                batch["position"] = torch.tensor(numbers)
+                yield self._transformed(batch), behind
+                del batch, arrays
+        finally:
+            raw.close()
+
+    def _transformed(self, batch: Batch) -> Batch:
+        if self.transform is None:
+            return batch
+        position = batch["position"]
+        try:
+            batch = self.transform(batch)
+        except Exception as error:
+            error.add_note(f"in the transform of a batch with windows of {self.where(batch)}")
+            raise
+        batch.setdefault("position", position)
+        return batch
+
+    def _check_groups(self, worker: tuple[int, int]) -> None:
+        groups, count = self._stream.order.lane_groups, worker[1]
+        if groups % count:
+            raise ConfigError(
+                f"{count} DataLoader workers cannot share lane_groups={groups}; set lane_groups to a "
+                f"multiple of {count} (the order depends on it), or use num_workers=0 (threads decode ahead)"
+            )
+
+    def _refuse_fork(self) -> None:
+        decoded = self._stream.decoded_in
+        if decoded is not None and decoded != os.getpid():
+            raise ForkError(
+                "this DataLoader worker was forked from a process that has decoded with this dataset: "
+                "it could hang; give the DataLoader multiprocessing_context='forkserver' (or 'spawn'), "
+                "or use num_workers=0, where threads decode ahead"
+            )
+
+    def close(self) -> None:
+        """End threads and give memory back; iterating opens them again."""
+        self._stream.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_place": find_place(*self._given), "_consumed": None, "_groups": None}
+
+
+_NOT_WHOLE = -1  # in the place of the turn: the batch does not know the whole position
+_PROVENANCE = ("store", "sequence", "start", "length")

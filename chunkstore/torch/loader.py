@@ -1,0 +1,102 @@
+"""A DataLoader that knows what the training loop has consumed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DataLoader
+
+from chunkstore.errors import ConfigError
+from chunkstore.state import Position, make_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import torch
+
+    from chunkstore.torch.dataset import ZarrWindowDataset
+
+    Batch = dict[str, torch.Tensor]
+
+__all__ = ["TrainingLoader"]
+
+
+class TrainingLoader(DataLoader["Batch"]):
+    """A DataLoader over a :class:`ZarrWindowDataset` that knows what the loop has consumed.
+
+    With ``num_workers=0``, the fast way, threads decode and make batches ahead. Worker processes
+    pay off where a transform costs more than a training step; they are started by ``forkserver``.
+
+    Parameters
+    ----------
+    dataset : ZarrWindowDataset
+        Its ``lane_groups`` must be a multiple of ``num_workers``.
+    num_workers : int, default 0
+        Worker processes.
+    multiprocessing_context : str, default "forkserver"
+        ``"forkserver"`` or ``"spawn"``.
+    persistent_workers : bool, default True
+        Keep workers, and the blocks resident in them, from one epoch to the next.
+    **options
+        Of :class:`torch.utils.data.DataLoader`: ``pin_memory``, ``prefetch_factor``, ``timeout`` ...
+
+    Examples
+    --------
+    >>> from chunkstore.torch import ZarrWindowDataset
+    >>> dataset = ZarrWindowDataset(getfixture("small_store"), window=2, batch_size=4)
+    >>> loader = TrainingLoader(dataset)
+    >>> for batch in loader:
+    ...     state = loader.state_dict()  # counts this batch and none that was fetched ahead
+    ...     break
+    >>> loader.load_state_dict(state)
+    >>> len(list(loader))
+    1
+    """
+
+    def __init__(
+        self,
+        dataset: ZarrWindowDataset,
+        *,
+        num_workers: int = 0,
+        multiprocessing_context: Any = "forkserver",
+        persistent_workers: bool = True,
+        **options: Any,
+    ) -> None:
+        if options.pop("batch_size", None) is not None:
+            raise ConfigError("batch_size belongs to the dataset, which makes ready batches; set it there")
+        if num_workers:
+            options |= {
+                "multiprocessing_context": multiprocessing_context,
+                "persistent_workers": persistent_workers,
+            }
+        super().__init__(dataset, batch_size=None, num_workers=num_workers, **options)
+        self._position: Position | None = None
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # what is yielded is what counts
+        self._position = None
+        batches = super().__iter__()
+        for batch in batches:
+            self._position = Position.from_numbers(batch["position"].tolist())
+            yield batch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iteration serve ``epoch``."""
+        self._windows.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where training stands: behind the last batch that this loader handed out."""
+        if self._position is None:
+            position = self._windows._clock.upcoming  # noqa: SLF001 - two halves of one thing
+        else:
+            position = self._position
+        return make_state(position, self._windows.fingerprint)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next iteration go on behind what ``state`` had consumed."""
+        self._position = None
+        self._windows.load_state_dict(state)
+
+    @property
+    def _windows(self) -> ZarrWindowDataset:
+        dataset: Any = self.dataset
+        return dataset  # type: ignore[no-any-return]  # checked by its use in __init__

@@ -18,6 +18,7 @@ import numpy as np
 from chunkstore.errors import ConfigError, IngestError, MemoryLimitError
 from chunkstore.layout import FieldSpec, Layout, parse_bytes
 from ingest.place import group_by_bytes, place_parts
+from ingest.rows import has_mask
 from ingest.protocol import ColumnSpec, CutRule, Fault, Part
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def row_bytes(fields: Sequence[FieldSpec]) -> int:
     >>> row_bytes([FieldSpec("a", "float32", items=3), FieldSpec("n", "int64", nullable=True)])
     21
     """
-    return sum(f.bytes_per_obs + f.nullable for f in fields)
+    return sum(f.bytes_per_obs + has_mask(f) for f in fields)
 
 
 def widest(fields: Sequence[FieldSpec]) -> int:
@@ -258,7 +259,8 @@ class Plan:
         return {
             "format": FORMAT,
             "source": self.source,
-            "options": dict(self.options),
+            # credentials have no place in a file, and do not decide a byte
+            "options": {k: v for k, v in self.options.items() if k != "storage_options"},
             "versions": dict(self.versions),
             "fields": [field_to_json(f) for f in self.fields],
             "columns": [

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chunkstore.errors import IngestError
-from ingest.faults import loses_rows
 from ingest.protocol import Fault
 
 if TYPE_CHECKING:
@@ -21,12 +20,33 @@ if TYPE_CHECKING:
     from chunkstore.layout import FieldSpec
     from ingest.protocol import Batch, Part
 
-__all__ = ["Account", "column_of", "empty_column", "fill_lost", "lost_mask", "mask_name", "null_of"]
+__all__ = [
+    "Account",
+    "column_of",
+    "empty_column",
+    "fill_lost",
+    "has_mask",
+    "lost_mask",
+    "mask_name",
+    "null_of",
+]
 
 
 def mask_name(field: str) -> str:
     """Return the name of the array that says where a nullable field has values."""
     return f"{field}_valid"
+
+
+def has_mask(spec: FieldSpec) -> bool:
+    """Whether nulls of a field are kept in an array of their own; floats use NaN.
+
+    Examples
+    --------
+    >>> from chunkstore.layout import FieldSpec
+    >>> has_mask(FieldSpec("n", "int64", nullable=True)), has_mask(FieldSpec("x", "float32", nullable=True))
+    (True, False)
+    """
+    return spec.nullable and spec.np_dtype.kind != "f"
 
 
 def null_of(spec: FieldSpec) -> Any:
@@ -128,16 +148,18 @@ def settle(part: Part, good: int, gap: int, faults: Sequence[Fault]) -> tuple[Ac
     Examples
     --------
     >>> from ingest.protocol import Part
-    >>> account, more = settle(Part(0, "f", "", 0, 10, 0), good=6, gap=1, faults=[Fault("x", "f", "m", rows=2)])
+    >>> faults = [Fault("x", "f", "m", rows=2), Fault("y", "f", "m", rows=1, action="gap")]
+    >>> account, more = settle(Part(0, "f", "", 0, 10, 0), good=6, gap=1, faults=faults)
     >>> account.rows_in, account.stored, account.gap, account.quarantined
     (10, 6, 1, 3)
     >>> [(f.code, f.rows) for f in more]
     [('rows-unaccounted', 1)]
     """
-    named = sum(f.rows for f in faults if loses_rows(f))
-    named_outside = max(0, named - gap)
+    outside = sum(f.rows for f in faults if f.action == "quarantined")
+    if gap and not any(f.action == "gap" for f in faults):
+        outside = max(0, outside - gap)  # the source calls rows that have a place quarantined
     extra: list[Fault] = []
-    quarantined = named_outside
+    quarantined = outside
     rows_in = good + gap + quarantined
     if part.claimed >= 0 and rows_in != part.claimed:
         missing = part.claimed - rows_in

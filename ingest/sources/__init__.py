@@ -7,6 +7,7 @@ name with a colon (``"mypackage.module:Class"``) is imported, so that a format n
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from chunkstore.errors import ConfigError
@@ -55,7 +56,13 @@ def open_source(name: str, options: Mapping[str, Any]) -> Source:
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"cannot load the source {address!r}: {error}") from error
     try:
-        source: Source = made(**options)
+        source: Source = made(dict(options)) if _takes_mapping(made) else made(**options)
     except TypeError as error:
         raise ConfigError(f"source {name!r}: {error}") from error
     return source
+
+
+def _takes_mapping(made: Any) -> bool:
+    """Whether a source wants its options as one mapping, and not by name."""
+    first = next(iter(inspect.signature(made).parameters.values()), None)
+    return first is not None and first.name == "options" and first.kind is first.POSITIONAL_OR_KEYWORD

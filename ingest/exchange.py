@@ -1,0 +1,150 @@
+"""From staged counts to places: which slice of scratch goes to which obs.
+
+Runs once, in the client, between staging and writing. It reads the receipts of staging and the
+tables of slices, orders the sequences, and lets :mod:`ingest.place` do the sums.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chunkstore.errors import IngestError
+from ingest.inputs import natural_key
+from ingest.place import place_slices
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ingest.folder import Folder
+    from ingest.ledger import Ledger
+    from ingest.place import SlicePlaces
+    from ingest.plan import Plan
+
+__all__ = ["Exchange", "SegmentRef", "gather", "scratch_is_whole"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRef:
+    """Where a segment lies and what is in it."""
+
+    name: str
+    """Name in the scratch folder."""
+    rows: int
+    """Number of rows."""
+    columns: Mapping[str, tuple[int, str, int]]
+    """Column -> (byte offset, dtype, items; 0 for scalars)."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Everything that staging led to."""
+
+    ids: tuple[str, ...]
+    """Ids of the sequences, in their order."""
+    labels: Mapping[str, Mapping[int, Any]]
+    """Column -> {place of the sequence: value}."""
+    places: SlicePlaces
+    """Where slices go."""
+    segments: tuple[SegmentRef, ...]
+    """All segments, in the order of the inputs."""
+    segment_of: np.ndarray
+    """int64[N]: segment of each slice."""
+    row: np.ndarray
+    """int64[N]: first row of each slice in its segment."""
+    nbytes: int
+    """Bytes in scratch."""
+    conflicts: list[tuple[str, str, Any, Any]] = field(default_factory=list)
+    """(id, column, value kept, value found) of labels that disagree."""
+
+
+def scratch_is_whole(receipt: Mapping[str, Any], scratch: Folder) -> bool:
+    """Whether every segment that a staging receipt names is still in scratch, with its size."""
+    return all(
+        scratch.size(s["name"]) == s["nbytes"] and scratch.size(s["name"] + ".idx") is not None
+        for s in receipt["segments"]
+    )
+
+
+def gather(plan: Plan, ledger: Ledger, scratch: Folder) -> Exchange:
+    """Read all receipts of staging and place every slice.
+
+    Raises
+    ------
+    IngestError
+        If a receipt or a table is gone.
+    """
+    known: dict[str, int] = {key: i for i, key in enumerate(plan.keys)}
+    labels: dict[str, dict[int, Any]] = {}
+    conflicts: list[tuple[str, str, Any, Any]] = []
+    segments: list[SegmentRef] = []
+    tables: list[np.ndarray] = []
+    segment_of: list[np.ndarray] = []
+    rows_before: list[np.ndarray] = []
+    nbytes = 0
+    for receipt in ledger.receipts("stage", plan.n_stage_tasks):
+        codes = np.array([known.setdefault(k, len(known)) for k in receipt["keys"]], np.int64)
+        conflicts += [(a, b, c, d) for a, b, c, d in receipt["conflicts"]]
+        for name, values in receipt["labels"].items():
+            column = labels.setdefault(name, {})
+            for key, code, value in zip(receipt["keys"], codes.tolist(), values, strict=True):
+                if value is not None and column.setdefault(code, value) != value:
+                    conflicts.append((key, name, column[code], value))
+        for segment in receipt["segments"]:
+            table = _table(scratch, segment["name"])
+            table[:, 0] = codes[table[:, 0]]
+            segment_of.append(np.full(len(table), len(segments), np.int64))
+            rows_before.append(np.cumsum(table[:, 1]) - table[:, 1])
+            tables.append(table)
+            segments.append(
+                SegmentRef(
+                    segment["name"],
+                    segment["rows"],
+                    {n: (c[0], c[1], c[2]) for n, c in segment["columns"].items()},
+                )
+            )
+            nbytes += segment["nbytes"]
+    whole = np.concatenate(tables) if tables else np.zeros((0, 4), np.int64)
+    ids = list(known)
+    rank = np.arange(len(ids), dtype=np.int64)
+    if plan.key_order == "sorted":
+        order = sorted(range(len(ids)), key=lambda i: natural_key(ids[i]))
+        rank[order] = np.arange(len(ids))
+        ids = [ids[i] for i in order]
+        labels = {name: {int(rank[i]): v for i, v in column.items()} for name, column in labels.items()}
+    first = last = None
+    if plan.order == "sort":
+        first, last = _times(plan, whole[:, 2]), _times(plan, whole[:, 3])
+    places = place_slices(rank[whole[:, 0]], whole[:, 1], len(ids), first, last)
+    return Exchange(
+        tuple(ids),
+        labels,
+        places,
+        tuple(segments),
+        np.concatenate(segment_of) if segment_of else np.zeros(0, np.int64),
+        np.concatenate(rows_before) if rows_before else np.zeros(0, np.int64),
+        nbytes,
+        conflicts,
+    )
+
+
+def _table(scratch: Folder, name: str) -> np.ndarray:
+    try:
+        table: np.ndarray = np.load(io.BytesIO(scratch.get(name + ".idx")), allow_pickle=False)
+    except FileNotFoundError as error:
+        raise IngestError(
+            f"scratch {scratch.url} has lost {name}; run again with --resume, which stages it anew"
+        ) from error
+    return table
+
+
+def _times(plan: Plan, bits: np.ndarray) -> np.ndarray:
+    kind = next(f.np_dtype.kind for f in plan.fields if f.name == plan.time_field)
+    bits = np.ascontiguousarray(bits)
+    return bits.view(np.float64) if kind == "f" else bits

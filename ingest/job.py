@@ -1,0 +1,507 @@
+"""A job from its inputs to a finished store: scan, stage, place, write, finish, and all of it again.
+
+Every step looks first at what the ledger says is done. A job that was killed at any moment is therefore
+continued by the same steps. This module decides their order; the work is done elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chunkstore.errors import ConfigError, IngestError, InputError, NotAStoreError, StoreExistsError
+from chunkstore.places import open_place
+from chunkstore.skeleton import create_store, open_skeleton
+from ingest.exchange import gather, scratch_is_whole
+from ingest.faults import MaxBad, fault_from_json
+from ingest.finish import Finished, Sequences, conflict, finish
+from ingest.folder import open_folder
+from ingest.ledger import Ledger, Lock, ledger_url
+from ingest.place import task_borders
+from ingest.plan import Job, Plan, changed_files, choose_layout, difference, make_plan
+from ingest.report import build_report, write_faults
+from ingest.rows import Account
+from ingest.run import make_runner
+from ingest.sources import open_source
+from ingest.stage import StageTask, stage, summary
+from ingest.write import PlacedTask, StagedTask, write_placed, write_staged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from chunkstore.layout import Layout
+    from ingest.exchange import Exchange
+    from ingest.plan import Choices
+    from ingest.progress import Progress
+    from ingest.run import Runner
+
+__all__ = ["Execution", "IngestResult", "plan_job", "run_job"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class IngestResult:
+    """How a job ended."""
+
+    exit_code: int
+    """0: clean; 3: finished, but some rows are in quarantine (1 and 2 are exceptions)."""
+    store: str
+    """URL of the store."""
+    report: Mapping[str, Any]
+    """What ``report.json`` holds."""
+
+    def summary(self) -> str:
+        """Return the report as a person reads it."""
+        from ingest.report import tell
+
+        return tell(self.report)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a job is run; none of it changes a byte of the store."""
+
+    resume: bool = False
+    """Go on with a job that was broken off."""
+    overwrite: bool = False
+    """Remove the store that is there, if it is one of ours."""
+    workers: int | None = None
+    """Local worker processes; 0 for none at all."""
+    scheduler: str | None = None
+    """Address of a dask scheduler."""
+    client: Any = None
+    """A dask client."""
+    tmp_dir: str | None = None
+    """Where scratch lies; beside the store by default."""
+    report: str | None = None
+    """File that faults are written to, one JSON object a line."""
+    storage_options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the object store of the output."""
+
+
+def plan_job(source: str, options: Mapping[str, Any], files: Sequence[str], choices: Choices) -> Plan:
+    """Scan the files and plan the job; nothing is written."""
+    scan = open_source(source, options).scan(files)
+    return make_plan(scan, choices)
+
+
+def run_job(
+    source: str,
+    options: Mapping[str, Any],
+    files: Sequence[str],
+    out: str,
+    choices: Choices,
+    how: Execution,
+    progress: Progress,
+) -> IngestResult:
+    """Run a job to its end, or as far as it gets; see the module."""
+    if how.resume and how.overwrite:
+        raise ConfigError("resume and overwrite exclude each other: go on with what is there, or remove it")
+    MaxBad.parse(choices.max_bad)
+    out = out.rstrip("/")
+    work = _Work(source, options, out, choices, how, progress)
+    work.look()
+    with Lock(work.ledger.folder, out) as lock:
+        work.lock = lock
+        try:
+            return work.go(files)
+        finally:
+            progress.close()
+
+
+class _Work:
+    """One run of a job."""
+
+    def __init__(
+        self,
+        source: str,
+        options: Mapping[str, Any],
+        out: str,
+        choices: Choices,
+        how: Execution,
+        progress: Progress,
+    ) -> None:
+        self.source = source
+        self.options = options
+        self.out = out
+        self.choices = choices
+        self.how = how
+        self.progress = progress
+        self.ledger = Ledger(ledger_url(out), how.storage_options)
+        self.place = open_place(out, how.storage_options)
+        self.lock: Lock | None = None
+        self.began = time.monotonic()
+        self.max_bad = MaxBad.parse(choices.max_bad)
+        self.rows = self.lost = self.losing = 0
+
+    # ---------------------------------------------------------------- what is there
+
+    def status(self) -> str:
+        """``empty``, ``foreign``, ``incomplete`` or ``complete``."""
+        if self.place.is_empty():
+            return "empty"
+        data = self.place.get("zarr.json")
+        try:
+            own = json.loads(data or b"")["attributes"]["chunkstore"]
+        except (ValueError, KeyError, TypeError):
+            return "foreign"
+        return "complete" if own.get("status") == "complete" else "incomplete"
+
+    def look(self) -> None:
+        """Refuse what must not be touched, before anything is done."""
+        status = self.status()
+        if status == "foreign":
+            raise StoreExistsError(
+                f"{self.place.url} is not empty and is not a store of chunkstore; choose another output"
+            )
+        if self.how.resume or self.how.overwrite:
+            return
+        if status != "empty":
+            raise StoreExistsError(
+                f"there is already {'a' if status == 'complete' else 'an unfinished'} store at {self.place.url}; "
+                "use --resume to go on with it, or --overwrite to replace it"
+            )
+        if self.ledger.exists():
+            raise StoreExistsError(
+                f"a job for {self.place.url} was broken off; use --resume to go on with it, or --overwrite to "
+                "start anew"
+            )
+
+    def remove(self) -> None:
+        """Remove our store and its ledger; a removal that is broken off never leaves a store that looks whole."""
+        data = self.place.get("zarr.json")
+        if data is not None:
+            root = json.loads(data)
+            root["attributes"]["chunkstore"]["status"] = "incomplete"
+            self.place.put("zarr.json", json.dumps(root).encode())
+            for key, _ in list(self.place.walk()):
+                if key != "zarr.json":
+                    self.place.delete(key)
+            self.place.clear()
+        for name in list(self.ledger.folder.names()):
+            if name != "lock.json":
+                self.ledger.folder.delete(name)
+
+    # ---------------------------------------------------------------- the steps
+
+    def go(self, files: Sequence[str]) -> IngestResult:
+        """Plan, stage, write and finish."""
+        self.progress.start("scan", 1)
+        plan = plan_job(self.source, self.options, files, self.choices)
+        self.progress.advance(summary(Account(-1, ""), plan.faults, 0, 0))
+        self.ledger.plan = plan.hash
+        self.settle(plan)
+        self._watch(summary(Account(-1, ""), plan.faults, 0, 0), plan.faults[:1])
+        scratch = self._scratch_url(plan)
+        job = Job(
+            store=self.out,
+            ledger=self.ledger.url,
+            scratch=scratch,
+            storage_options=self.how.storage_options,
+            plan=plan.hash,
+            token=self.lock.token if self.lock else "",
+            source=self.source,
+            options=plan.options,
+            fields=plan.fields,
+            time_field=plan.time_field,
+            order=plan.order,
+            cut=plan.cut,
+            segment=plan.segment,
+            layout=plan.layout,
+            on_error=self.choices.on_error,
+        )
+        runner: Runner | None = None
+        try:
+            runner = make_runner(self.how.workers, self.how.scheduler, self.how.client)
+            if runner.dashboard:
+                self.progress.message(f"dask dashboard: {runner.dashboard}")
+            workers = runner.workers
+            if plan.placed:
+                sequences, count, faults = self._write_placed(plan, job, runner)
+            else:
+                sequences, count, faults = self._exchange(plan, job, runner)
+        except BaseException:
+            self._tell_faults(plan)
+            raise
+        finally:
+            if runner is not None:
+                runner.close()
+        if self.lock is not None and not self.lock.held():
+            raise IngestError(f"another job took the lock of {self.out}; this one stops before finishing")
+        self.progress.start("finish", 1)
+        done = finish(plan, self.ledger, self.out, sequences, count, self.how.storage_options)
+        self.progress.done = 1
+        self.progress.end()
+        return self._end(plan, done, faults, count, workers, scratch)
+
+    def settle(self, plan: Plan) -> None:
+        """Bring ledger and plan together: the same plan goes on, another one is refused with the difference."""
+        old = self.ledger.get_json("plan.json")
+        if self.how.resume and old is not None:
+            if old.get("hash") != plan.hash:
+                raise InputError(self._changed(old, plan))
+            if self.status() == "complete":
+                self.progress.message("the store is complete; only what comes after is done again")
+            return
+        if self.how.resume and self.status() != "empty":
+            raise NotAStoreError(
+                f"there is a store at {self.place.url} but no ledger of an unfinished job; "
+                "use --overwrite to replace it"
+            )
+        self.remove()
+        self.ledger.folder.put_stream("parts.jsonl", plan.lines())
+        self.ledger.put_json("plan.json", plan.to_json())
+
+    def _changed(self, old: Mapping[str, Any], plan: Plan) -> str:
+        lines = difference(old, plan.to_json())
+        try:
+            rows = (json.loads(line) for line in self.ledger.folder.get("parts.jsonl").splitlines())
+            lines += changed_files(rows, plan.parts)
+        except (FileNotFoundError, ValueError):
+            lines.append("parts.jsonl of the ledger cannot be read")
+        told = "; ".join(lines)
+        return (
+            f"this is not the job that was broken off: {told}. Give the same inputs and options, or --overwrite "
+            "to start anew"
+        )
+
+    def _scratch_url(self, plan: Plan) -> str:
+        if self.how.tmp_dir is None:
+            return self.ledger.url + "/scratch"
+        return self.how.tmp_dir.rstrip("/") + f"/ingest-{plan.hash[:16]}"
+
+    # ---------------------------------------------------------------- tasks
+
+    def _map(
+        self,
+        name: str,
+        count: int,
+        make: Callable[[int], Any],
+        work: Callable[[Any], Any],
+        runner: Runner,
+        finished: Callable[[Mapping[str, Any]], bool],
+    ) -> None:
+        """Run the tasks of a stage that the ledger does not have, bounded, and keep count."""
+        missing = self._missing(name, count, finished)
+        self.progress.start(name, count, count - len(missing))
+        for _, result in runner.map(work, (make(i) for i in missing)):
+            self._watch(result, ())
+            self.progress.advance(result)
+
+    def _missing(self, name: str, count: int, finished: Callable[[Mapping[str, Any]], bool]) -> list[int]:
+        def look(index: int) -> Mapping[str, Any] | None:
+            receipt = self.ledger.receipt(name, index)
+            if receipt is None:
+                return None
+            if finished(receipt):
+                return receipt
+            log.warning("%s task %d left something that is not what it wrote; it is done again", name, index)
+            self.ledger.forget(name, index)
+            return None
+
+        if not self.how.resume:
+            return list(range(count))
+        missing = []
+        with ThreadPoolExecutor(4) as pool:
+            for low in range(0, count, 256):
+                indices = range(low, min(low + 256, count))
+                for index, receipt in zip(indices, pool.map(look, indices), strict=True):
+                    if receipt is None:
+                        missing.append(index)
+                    else:
+                        self._recount(receipt)
+        return missing
+
+    def _recount(self, receipt: Mapping[str, Any]) -> None:
+        faults = [fault_from_json(f) for f in receipt["faults"]]
+        whole = Account(-1, "")
+        for a in receipt["accounts"]:
+            whole.rows_in += a["rows_in"]
+            whole.gap += a["gap"]
+            whole.quarantined += a["quarantined"]
+        told = summary(whole, faults, 0, 0)
+        self.progress.count(told)
+        self._watch(told, ())
+
+    def _watch(self, told: Mapping[str, Any], first: Sequence[Any]) -> None:
+        """End the job when more is lost than was allowed."""
+        self.rows += told["rows"]
+        self.lost += told["lost"]
+        self.losing += told["losing"]
+        if told["losing"] and self.choices.on_error == "stop":
+            what = told.get("first") or (first[0].message if first else "see the report")
+            raise IngestError(f"stopped at the first fault, as asked: {what}")
+        if self.max_bad.exceeded(self.losing, self.lost, self.rows):
+            raise IngestError(
+                f"{self.losing} faults lost {self.lost} of {self.rows} rows so far, more than max_bad "
+                f"({self.choices.max_bad}) allows"
+            )
+
+    def _create(self, plan: Plan, layout: Layout) -> None:
+        """Make the empty store, unless an earlier run has made it and written to it."""
+        status = self.status()
+        if status == "complete":
+            return
+        if status == "incomplete" and self.how.resume and self.ledger.folder.size("created.json") is not None:
+            return
+        create_store(
+            self.out,
+            fields=plan.fields,
+            layout=layout,
+            codec=plan.choices.codec,
+            attrs=plan.attrs,
+            overwrite=status == "incomplete",
+            storage_options=self.how.storage_options,
+        )
+        self.ledger.put_json("created.json", {"plan": plan.hash})
+
+    def _is_written(self) -> Callable[[Mapping[str, Any]], bool]:
+        """Whether what a write receipt names is what lies in the store."""
+        complete = self.status() == "complete"
+        skeleton = open_skeleton(self.out, self.how.storage_options)
+
+        def written(receipt: Mapping[str, Any]) -> bool:
+            return complete or all(
+                skeleton.shard_checksum(name, shard["shard"]) == (None if what is None else tuple(what))
+                for shard in receipt["shards"]
+                for name, what in shard["objects"].items()
+            )
+
+        return written
+
+    def _write_placed(self, plan: Plan, job: Job, runner: Runner) -> tuple[Sequences, int, list[Any]]:
+        layout, places = plan.layout, plan.places
+        assert layout is not None
+        assert places is not None
+        self._create(plan, layout)
+        borders = task_borders(layout, places.start)
+        offsets = np.concatenate([[0], np.cumsum(places.rowsize)]).astype(np.int64)
+        if borders.size == 1:
+            borders = np.zeros(2, np.int64)  # nothing to store, but parts to answer for
+        count = borders.size - 1
+
+        def make(index: int) -> PlacedTask:
+            a, b = int(borders[index]), int(borders[index + 1])
+            start, stop = a * layout.shard, min(b * layout.shard, layout.n_obs)
+            lo, hi = places.touching(start, stop)
+            parts = tuple((plan.parts[int(places.part[i])], int(places.start[i])) for i in range(lo, hi))
+            return PlacedTask(index, (a, b), parts, _inside(offsets, start, stop), index == count - 1)
+
+        self._map("write", count, make, partial(write_placed, job), runner, self._is_written())
+        labels: dict[str, dict[int, Any]] = {}
+        return Sequences(plan.keys, places.rowsize, labels), count, []
+
+    def _exchange(self, plan: Plan, job: Job, runner: Runner) -> tuple[Sequences, int, list[Any]]:
+        scratch = open_folder(job.scratch, self.how.storage_options)
+        complete = self.status() == "complete"
+        known = plan.keys if plan.keys else None
+
+        def make_stage(index: int) -> StageTask:
+            low, high = int(plan.groups[index]), int(plan.groups[index + 1])
+            parts = tuple(plan.parts[i] for i in range(low, high))
+            placed = known is not None and all(p.sequence >= 0 for p in parts)
+            keys = tuple(plan.keys[p.sequence] for p in parts) if placed else None
+            return StageTask(index, parts, keys, plan.key_order)
+
+        kept = self.ledger.get_json("place.json") if self.how.resume else None
+        if complete and kept is not None:
+            # only the report is missing; scratch may be gone already
+            finished: Callable[[Mapping[str, Any]], bool] = lambda _: True  # noqa: E731
+        else:
+            finished = lambda receipt: scratch_is_whole(receipt, scratch)  # noqa: E731
+        self._map("stage", plan.n_stage_tasks, make_stage, partial(stage, job), runner, finished)
+        exchange = gather(plan, self.ledger, scratch)
+        places = exchange.places
+        layout = choose_layout(places.n_obs, plan.fields, self.choices, 0, staged=True, aside=plan.aside)
+        told = {"n_obs": layout.n_obs, "chunk": layout.chunk, "shard": layout.shard, "plan": plan.hash}
+        if kept is not None and kept != told:
+            raise IngestError(
+                f"staging led to other lengths than before ({told} now, {kept} then); a decoder that does not "
+                "repeat itself? Start anew with --overwrite"
+            )
+        self.ledger.put_json("place.json", told)
+        self._create(plan, layout)
+        job = replace(job, layout=layout)
+        offsets = np.concatenate([[0], np.cumsum(places.rowsize)]).astype(np.int64)
+
+        def make_write(index: int) -> StagedTask:
+            return staged_task(index, (index, index + 1), layout, exchange, offsets)
+
+        count = layout.n_shards
+        self._map("write", count, make_write, partial(write_staged, job), runner, self._is_written())
+        faults = [conflict(*c) for c in exchange.conflicts]
+        return Sequences(exchange.ids, places.rowsize, exchange.labels), count, faults
+
+    # ---------------------------------------------------------------- the end
+
+    def _faults(self, plan: Plan) -> Iterator[Any]:
+        yield from plan.faults
+        stage_name, count = ("write", 10**9) if plan.placed else ("stage", plan.n_stage_tasks)
+        for index in range(count):
+            receipt = self.ledger.receipt(stage_name, index)
+            if receipt is None:
+                if plan.placed:
+                    return
+                continue
+            yield from (fault_from_json(f) for f in receipt["faults"])
+
+    def _tell_faults(self, plan: Plan) -> None:
+        if self.how.report is not None:
+            try:
+                write_faults(self.how.report, self._faults(plan))
+            except Exception as error:
+                log.warning("cannot write the report %s: %s", self.how.report, error)
+
+    def _end(
+        self, plan: Plan, done: Finished, more: list[Any], count: int, workers: int, scratch: str
+    ) -> IngestResult:
+        faults = [*more, *done.faults]
+        report = build_report(
+            plan,
+            self.ledger,
+            done,
+            faults,
+            write_tasks=count,
+            store=self.place.url,
+            workers=workers,
+            seconds={**self.progress.seconds, "all": round(time.monotonic() - self.began, 3)},
+        )
+        self.ledger.put_json("report.json", report)
+        if self.how.report is not None:
+            write_faults(self.how.report, [*self._faults(plan), *faults])
+        open_folder(scratch, self.how.storage_options).delete_all()
+        return IngestResult(report["exit_code"], self.out, report)
+
+
+def _inside(offsets: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Sequence starts within [start, stop)."""
+    low, high = np.searchsorted(offsets, [start, stop])
+    return np.unique(offsets[low:high])
+
+
+def staged_task(
+    index: int, shards: tuple[int, int], layout: Layout, exchange: Exchange, offsets: np.ndarray
+) -> StagedTask:
+    """Cut out of the exchange what one write task needs."""
+    start, stop = shards[0] * layout.shard, min(shards[1] * layout.shard, layout.n_obs)
+    lo, hi = exchange.places.touching(start, stop)
+    slices = exchange.places.slice[lo:hi]
+    segments, local = np.unique(exchange.segment_of[slices], return_inverse=True)
+    return StagedTask(
+        index,
+        shards,
+        tuple(exchange.segments[i] for i in segments.tolist()),
+        local.astype(np.int64),
+        exchange.row[slices],
+        exchange.places.start[lo : hi + 1],
+        exchange.places.cluster[lo:hi],
+        _inside(offsets, start, stop),
+    )

@@ -1,0 +1,141 @@
+"""How a job ended: ``report.json`` for machines, a summary for people, faults one a line."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from chunkstore.errors import IngestError
+from ingest.faults import FaultCount, fault_from_json, fault_to_json
+from ingest.inputs import is_url
+from ingest.plan import row_bytes
+from ingest.progress import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ingest.finish import Finished
+    from ingest.ledger import Ledger
+    from ingest.plan import Plan
+    from ingest.protocol import Fault
+
+__all__ = ["build_report", "tell", "write_faults"]
+
+_KINDS = ("rows_in", "stored", "gap", "quarantined")
+
+
+def build_report(
+    plan: Plan,
+    ledger: Ledger,
+    done: Finished,
+    more: Sequence[Fault],
+    *,
+    write_tasks: int,
+    store: str,
+    workers: int,
+    seconds: Mapping[str, float],
+) -> dict[str, Any]:
+    """Add up the receipts, and check that every row is accounted for.
+
+    Raises
+    ------
+    IngestError
+        If rows in are not rows stored and rows lost, for any file or in all.
+    """
+    count = FaultCount()
+    count.add(plan.faults)
+    count.add(more)
+    files: dict[str, dict[str, int]] = {p.file: dict.fromkeys(_KINDS, 0) for p in plan.parts}
+    for fault in plan.faults:
+        if fault.rows and fault.action in {"quarantined", "gap"} and fault.file not in files:
+            files[fault.file] = dict.fromkeys(_KINDS, 0)
+    stage, tasks = ("write", write_tasks) if plan.placed else ("stage", plan.n_stage_tasks)
+    for receipt in ledger.receipts(stage, tasks):
+        count.add(fault_from_json(f) for f in receipt["faults"])
+        for account in receipt["accounts"]:
+            own = files[account["file"]]
+            for kind in _KINDS:
+                own[kind] += account[kind]
+    for fault in plan.faults:
+        if fault.rows and fault.action == "quarantined":
+            files[fault.file]["rows_in"] += fault.rows
+            files[fault.file]["quarantined"] += fault.rows
+    rows = {kind: sum(f[kind] for f in files.values()) for kind in _KINDS}
+    for name, own in files.items():
+        if own["rows_in"] != own["stored"] + own["gap"] + own["quarantined"]:
+            raise IngestError(f"{name}: {own} does not add up; this is a bug, please report it")
+    if rows["stored"] + rows["gap"] != done.obs:
+        raise IngestError(
+            f"{rows['stored']} rows stored and {rows['gap']} in gaps do not make the {done.obs} obs of the store; "
+            "this is a bug, please report it"
+        )
+    return {
+        "store": store,
+        "plan": plan.hash,
+        "source": plan.source,
+        "exit_code": 3 if count.losing else 0,
+        "sequences": done.sequences,
+        "obs": done.obs,
+        "gaps": done.gaps,
+        "cuts": done.cuts,
+        "times_backward": done.backward,
+        "times_duplicate": done.duplicates,
+        "rows": rows,
+        "files": [{"file": name, **own} for name, own in files.items()],
+        "faults": dict(sorted(count.by_code.items())),
+        "bytes_in": plan.nbytes,
+        "bytes_decoded": done.obs * row_bytes(plan.fields),
+        "bytes_stored": done.bytes_stored,
+        "write_tasks": write_tasks,
+        "stage_tasks": plan.n_stage_tasks,
+        "memory_a_worker": plan.memory,
+        "workers": workers,
+        "seconds": dict(seconds),
+        "versions": dict(plan.versions),
+    }
+
+
+def tell(report: Mapping[str, Any]) -> str:
+    """Return a report as a person reads it."""
+    rows = report["rows"]
+    decoded, stored = report["bytes_decoded"], report["bytes_stored"]
+    seconds = report["seconds"].get("all", 0.0)
+    lines = [
+        f"{report['store']}: {report['sequences']:,} sequences, {report['obs']:,} obs from "
+        f"{len(report['files']):,} files in {seconds:.1f} s",
+        f"{human_bytes(report['bytes_in'])} read, {human_bytes(decoded)} decoded, {human_bytes(stored)} stored"
+        + (f" (1 : {decoded / stored:.1f})" if stored else ""),
+    ]
+    if rows["gap"] or rows["quarantined"]:
+        lines.append(
+            f"of {rows['rows_in']:,} rows {rows['stored']:,} are stored, {rows['gap']:,} are gaps, "
+            f"{rows['quarantined']:,} are in quarantine"
+        )
+    if report["cuts"]:
+        lines.append(f"sequences were cut at {report['cuts']:,} places")
+    if report["times_backward"] or report["times_duplicate"]:
+        lines.append(
+            f"inside sequences {report['times_backward']:,} times go back and {report['times_duplicate']:,} repeat"
+        )
+    lines += [f"  {n:,} x {code}" for code, n in report["faults"].items()]
+    return "\n".join(lines)
+
+
+def write_faults(place: str, faults: Iterable[Fault]) -> None:
+    """Write faults as JSON lines to a file or URL."""
+
+    def lines() -> Iterable[str]:
+        for fault in faults:
+            yield json.dumps(fault_to_json(fault), ensure_ascii=True) + "\n"
+
+    if is_url(place):
+        import fsspec
+
+        from ingest.remote import register_clouds
+
+        register_clouds()
+        with fsspec.open(place, "wt", encoding="utf-8") as out:
+            out.writelines(lines())
+        return
+    with open(place, "w", encoding="utf-8") as out:  # noqa: PTH123  # a path as it was typed
+        out.writelines(lines())

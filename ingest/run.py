@@ -1,0 +1,378 @@
+"""Running tasks: one after the other, on a local dask cluster, or on any cluster there is.
+
+A runner takes a function and an iterator of tasks and yields results as they come. It keeps a bounded
+number of tasks in flight, lets go of every future as soon as its result is here, and tries a task again
+when its worker died or its storage failed for a moment; a fault of the plan or the data ends the
+job at once. It knows nothing of what the tasks do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import queue
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from chunkstore.errors import ChunkstoreError, CorruptDataError, IngestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+__all__ = ["DaskRunner", "Runner", "SerialRunner", "local_cluster", "make_runner"]
+
+log = logging.getLogger(__name__)
+#: times that one task is tried
+TRIES = 4
+#: times that the workers of a task may die under it
+DEATHS = 8
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NEVER = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG})
+
+
+class Runner(Protocol):
+    """What the job needs of whatever runs tasks."""
+
+    workers: int
+    """Tasks that can run at once."""
+    dashboard: str | None
+    """Link to a page that shows the cluster, if there is one."""
+
+    def map(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Run ``work(task)`` for every task; yield (task, result) in any order."""
+
+    def close(self) -> None:
+        """Let go of what the runner started."""
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether trying again may help: storage that failed for a moment, as far as one can tell.
+
+    Examples
+    --------
+    >>> is_passing(TimeoutError()), is_passing(OSError(errno.ENOSPC, "full")), is_passing(KeyError())
+    (True, False, False)
+    """
+    if isinstance(error, CorruptDataError):
+        return True
+    if isinstance(error, (ChunkstoreError, FileNotFoundError, IsADirectoryError, NotADirectoryError)):
+        return False
+    if isinstance(error, OSError):
+        return error.errno not in _FULL | _NEVER
+    return isinstance(error, TimeoutError) or type(error).__module__.startswith("obstore")
+
+
+def explain(error: BaseException, what: str) -> IngestError:
+    """Return the error that ends a job: one clear sentence, the cause chained to it."""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        where = f" ({error.filename})" if error.filename else ""
+        return IngestError(
+            f"the disk is full{where}: {what}; what is finished is kept: free some space and run again with --resume"
+        )
+    if isinstance(error, IngestError):
+        return error
+    kind = type(error).__name__
+    return IngestError(f"{what}: {kind}: {error}; what is finished is kept: run again with --resume")
+
+
+def _raise(error: BaseException, what: str) -> None:
+    told = explain(error, what)
+    if told is error or (isinstance(error, ChunkstoreError) and not isinstance(error, IngestError)):
+        raise error
+    raise told from error
+
+
+def _name(task: Any) -> str:
+    return f"{type(task).__name__} {getattr(task, 'index', '')}".strip()
+
+
+class SerialRunner:
+    """Everything in this process, one task after the other: for debugging, and for small jobs.
+
+    Examples
+    --------
+    >>> list(SerialRunner().map(abs, [-1, 2]))
+    [(-1, 1), (2, 2)]
+    """
+
+    workers = 1
+    dashboard = None
+
+    def map(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Run ``work(task)`` for every task, in order."""
+        for task in tasks:
+            for attempt in range(1, TRIES + 1):
+                try:
+                    result = work(task)
+                    break
+                except Exception as error:
+                    if attempt == TRIES or not is_passing(error):
+                        _raise(error, _name(task))
+                    log.warning("%s failed (%s), trying again", _name(task), error)
+                    time.sleep(0.1 * 4**attempt)
+            yield task, result
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+class DaskRunner:
+    """Tasks on a dask cluster through a client.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Not closed by the runner unless ``own`` says so.
+    own : callables
+        Called by :meth:`close`, in order.
+    watch : callable, optional
+        Called every second: a local cluster starts dead workers anew there.
+    """
+
+    def __init__(
+        self, client: Any, own: Iterable[Callable[[], Any]] = (), watch: Callable[[], None] | None = None
+    ) -> None:
+        self.client = client
+        self._own = list(own)
+        self._watch = watch
+        self._run = f"{os.getpid()}-{time.time_ns()}"
+        self.dashboard = getattr(client, "dashboard_link", None)
+        self._count = 0
+
+    @property
+    def workers(self) -> int:
+        """Threads of all workers there are now."""
+        return max(1, sum(self.client.nthreads().values()))
+
+    def map(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Run ``work(task)`` for every task; yield (task, result) as they come.
+
+        At most two tasks a thread, and two more, are in flight; the rest exist only in the iterator.
+        """
+        waiting = iter(tasks)
+        running: dict[Any, tuple[Any, int, int]] = {}
+        finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        exhausted = False
+        limit = 2 * self.workers + 2
+        looked = time.monotonic()
+        try:
+            while True:
+                while not exhausted and len(running) < limit:
+                    task = next(waiting, _END)
+                    if task is _END:
+                        exhausted = True
+                        break
+                    running[self._submit(work, task, finished)] = (task, 1, 0)
+                if not running:
+                    return
+                done = self._wait(finished)
+                if time.monotonic() - looked > 1:
+                    looked = time.monotonic()
+                    limit = 2 * self.workers + 2
+                    if self._watch is not None:
+                        self._watch()
+                for future in done:
+                    if future not in running:
+                        continue
+                    task, tries, deaths = running.pop(future)
+                    error = self._error(future)
+                    if error is None:
+                        result = future.result()
+                        future.release()
+                        yield task, result
+                        continue
+                    future.release()
+                    died = type(error).__name__ in {"KilledWorker", "CancelledError", "FutureCancelledError"}
+                    if died and deaths < DEATHS:
+                        log.warning("%s lost its worker, giving it to another", _name(task))
+                        running[self._submit(work, task, finished)] = (task, tries, deaths + 1)
+                    elif is_passing(error) and tries < TRIES:
+                        log.warning("%s failed (%s), trying again", _name(task), error)
+                        time.sleep(0.1 * 4**tries)
+                        running[self._submit(work, task, finished)] = (task, tries + 1, deaths)
+                    else:
+                        _raise(error, _name(task))
+        finally:
+            if running:
+                with contextlib.suppress(Exception):
+                    self.client.cancel(list(running))
+
+    def _submit(self, work: Callable[[Any], Any], task: Any, finished: queue.SimpleQueue[Any]) -> Any:
+        self._count += 1
+        key = f"{getattr(work, '__name__', 'task')}-{self._run}-{self._count}"
+        future = self.client.submit(work, task, key=key, pure=False)
+        future.add_done_callback(finished.put)
+        return future
+
+    def _wait(self, done: queue.SimpleQueue[Any]) -> list[Any]:
+        if self.client.status not in {"running", "connecting"}:
+            raise IngestError("the dask scheduler is gone; what is finished is kept: run again with --resume")
+        found = []
+        with contextlib.suppress(queue.Empty):
+            found.append(done.get(timeout=1))
+            while True:
+                found.append(done.get_nowait())
+        return found
+
+    @staticmethod
+    def _error(future: Any) -> BaseException | None:
+        if future.status == "finished":
+            return None
+        if future.status in {"cancelled", "lost"}:
+            from distributed import CancelledError
+
+            return CancelledError(future.key)
+        error: BaseException = future.exception()
+        return error
+
+    def close(self) -> None:
+        """Close what this runner started, and nothing else."""
+        for close in self._own:
+            with contextlib.suppress(Exception):
+                close()
+
+
+_END = object()
+
+
+class _Workers:
+    """Worker processes of a local cluster, started by their command line: no `__main__` guard is needed.
+
+    They end by themselves when the scheduler goes, whatever ends this process.
+    """
+
+    def __init__(self, address: str, count: int, folder: str | None) -> None:
+        self.address = address
+        self.folder = folder
+        self.restarts = 0
+        self.processes = [self._start() for _ in range(count)]
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_worker",
+            self.address,
+            "--nthreads=1",
+            "--no-nanny",
+            "--no-dashboard",
+            "--memory-limit=0",
+            "--death-timeout=20",
+        ]
+        if self.folder is not None:
+            command.append(f"--local-directory={self.folder}")
+        paths = [p for p in sys.path if p]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+            # one thread a task: the processes are the parallelism
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+            "DASK_DISTRIBUTED__WORKER__USE_FILE_LOCKING": "False",
+            "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error",
+        }
+        return subprocess.Popen(  # noqa: S603  # our own interpreter
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def watch(self) -> None:
+        """Start workers that died anew, within limits."""
+        for i, process in enumerate(self.processes):
+            if process.poll() is not None:
+                self.restarts += 1
+                if self.restarts > 10 + 4 * len(self.processes):
+                    raise IngestError(
+                        f"workers keep dying (last exit status {process.returncode}); is there enough memory? "
+                        "Lower workers or memory_limit and run again with --resume"
+                    )
+                log.warning("a worker died (exit status %s), starting another", process.returncode)
+                self.processes[i] = self._start()
+
+    def close(self) -> None:
+        """End the workers that were started here."""
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def local_cluster(workers: int, folder: str | None = None) -> DaskRunner:
+    """Start a scheduler in this process and ``workers`` processes of one thread each."""
+    import warnings
+
+    from distributed import Client, LocalCluster
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a taken dashboard port, of no interest here
+        cluster = LocalCluster(
+            n_workers=0,
+            processes=True,
+            dashboard_address=":0",
+            silence_logs=logging.ERROR,
+            host="127.0.0.1",
+        )
+    processes = None
+    try:
+        client = Client(cluster, set_as_default=False)
+        processes = _Workers(cluster.scheduler_address, workers, folder)
+        deadline = time.monotonic() + 60
+        while not client.nthreads():
+            processes.watch()
+            if time.monotonic() > deadline:
+                raise IngestError("no worker started within 60 seconds; try --workers 0 to see what is wrong")
+            time.sleep(0.05)
+    except BaseException:
+        if processes is not None:
+            processes.close()
+        cluster.close()
+        raise
+    return DaskRunner(client, [processes.close, client.close, cluster.close], processes.watch)
+
+
+def make_runner(
+    workers: int | None = None, scheduler: str | None = None, client: Any = None, folder: str | None = None
+) -> Runner:
+    """Return a runner: ``client`` if given, else a scheduler's address, else local processes.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Local worker processes; 0 runs everything in this process. As many as there are cores by default.
+    scheduler : str, optional
+        Address of a cluster that is already there, e.g. ``"tcp://10.0.0.1:8786"``.
+    client : distributed.Client, optional
+        A client that is already there.
+    """
+    if client is not None:
+        return DaskRunner(client)
+    if scheduler is not None:
+        from distributed import Client
+
+        try:
+            found = Client(scheduler, set_as_default=False, timeout=20)
+        except (OSError, TimeoutError) as error:
+            raise IngestError(f"no dask scheduler answers at {scheduler}: {error}") from error
+        return DaskRunner(found, [found.close])
+    count = available_cores() if workers is None else workers
+    if count == 0:
+        return SerialRunner()
+    return local_cluster(count, folder)
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

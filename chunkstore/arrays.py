@@ -28,7 +28,8 @@ MAX_CHUNKS_PER_SHARD: Final = 2**20
 #: A chunk never decodes to more bytes (the limit of Blosc).
 MAX_CHUNK_BYTES: Final = 2**31 - 1
 _DTYPES: Final = frozenset(
-    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
+    {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16"}
+    | {"float32", "float64"}
 )
 _STRING_CHAIN: Final = [
     {"name": "vlen-utf8"},
@@ -132,7 +133,9 @@ class ArrayMeta:
         attributes: Mapping[str, Any] | None = None,
     ) -> ArrayMeta:
         """Return the metadata of a new array; ``shard=None`` gives plain chunks."""
-        chain = _STRING_CHAIN if data_type == "string" else codec_chain(codec, np.dtype(data_type), crc=crc)
+        chain: list[Any] = (
+            list(_STRING_CHAIN) if data_type == "string" else codec_chain(codec, np.dtype(data_type), crc=crc)
+        )
         return cls(
             name,
             shape,

@@ -27,7 +27,10 @@ RESERVED = frozenset(
     {"obs", "sequence", "gap", "rowsize", "id", "gap_start", "gap_stop", "chunkstore", "zarr.json"}
 )
 #: dtypes that a field can have
-_DTYPES = frozenset(["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"])
+_DTYPES = frozenset(
+    {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16"}
+    | {"float32", "float64"}
+)
 #: chunks in a shard that is planned by bytes: its index then takes 64 KiB
 _MOST_CHUNKS = 4096
 

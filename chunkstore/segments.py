@@ -119,4 +119,5 @@ def _inside(obs: NDArray[np.int64], ranges: NDArray[np.int64]) -> NDArray[np.boo
     if not len(ranges):
         return np.zeros(len(obs), dtype=bool)
     at = np.searchsorted(ranges[:, 0], obs, side="right") - 1
-    return (at >= 0) & (obs < ranges[np.maximum(at, 0), 1])
+    found: NDArray[np.bool_] = (at >= 0) & (obs < ranges[np.maximum(at, 0), 1])
+    return found

@@ -188,7 +188,8 @@ class SequenceTable:
         data: dict[str, Any] = {"rowsize": self.rowsize, "start": self.offsets[:-1]}
         for name in self.columns:
             if self.is_categorical(name):
-                data[name] = pd.Categorical.from_codes(self.codes(name), list(self.categories(name)))  # type: ignore[arg-type]
+                words: Any = list(self.categories(name))
+                data[name] = pd.Categorical.from_codes(self.codes(name).tolist(), words)
             else:
                 data[name] = self.column(name)
         return pd.DataFrame(data, index=pd.Index(self.ids, name="id"))

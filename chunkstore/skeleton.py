@@ -32,7 +32,6 @@ from chunkstore.layout import RESERVED, FieldSpec, Layout
 from chunkstore.places import LocalPlace, Place, open_place
 from chunkstore.reader import ABSENT, encode_strings
 from chunkstore.segments import check_ranges
-from chunkstore.sequences import ColumnData
 from chunkstore.store import FORMAT, load_json, parse_root
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from chunkstore.sequences import ColumnData
     from chunkstore.statistics import FieldStatistics
 
 __all__ = ["ShardReceipt", "StoreSkeleton", "create_store", "finish_store", "open_skeleton"]
@@ -62,7 +62,7 @@ class ShardReceipt:
 
 
 class _Pool:
-    """Threads that encode chunks. Blosc is deterministic only off the main thread, where it uses one thread."""
+    """Threads that encode chunks: off the main thread Blosc works alone, and so the same bytes come out."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -377,7 +377,7 @@ def _check_names(names: Iterable[str]) -> None:
 
 
 def _make_room(place: Place, root: bytes, *, overwrite: bool) -> None:
-    """Refuse what is there, or remove the store that is there: it reads as incomplete from the first moment."""
+    """Refuse what is there, or remove the store that is there: incomplete from the first moment."""
     if place.is_empty():
         return
     try:
@@ -662,7 +662,7 @@ def _time_fields(fields: Mapping[str, FieldSpec]) -> list[str]:
 
 
 def write_root(place: Place, attributes: Mapping[str, Any], arrays: Iterable[ArrayMeta]) -> None:
-    """Write the root with the metadata of all arrays beside it: the last step, and the only one readers see."""
+    """Write the root with the metadata of all arrays: the last step, and the only one readers see."""
     root = {
         "zarr_format": 3,
         "node_type": "group",
@@ -680,7 +680,7 @@ def write_root(place: Place, attributes: Mapping[str, Any], arrays: Iterable[Arr
     place.put("zarr.json", data)
 
 
-def _fingerprint(
+def _fingerprint(  # noqa: PLR0917 - what is hashed, in its order
     layout: Layout,
     arrays: Sequence[ArrayMeta],
     fields: Mapping[str, FieldSpec],

@@ -218,7 +218,8 @@ class FieldStatistics:
             ]
             if any(len(values) != len(counts) for values in lists) or any(c < 0 for c in counts):
                 raise FormatError("its lists differ in length, or a count is negative")
-            return cls(counts, *lists, vector)
+            nulls, infinite, low, high, mean, m2 = lists
+            return cls(counts, nulls, infinite, low, high, mean, m2, vector)
         except (KeyError, TypeError, ValueError, AttributeError) as err:
             raise FormatError(f"statistics {found!r:.120} cannot be understood: {err}") from None
 

@@ -53,7 +53,9 @@ logger = logging.getLogger(__name__)
 
 #: Version of the store format that is written, and the only one that is read.
 FORMAT: Final = 1
-#: Ranges of at least this many chunks go through the zarrs pipeline, where it applies.
+#: Ranges of at least so many decoded bytes, in so many chunks, go through the zarrs pipeline: below that
+#: the cost of its call outweighs its threads (benchmarks/store.py).
+_ZARRS_LEAST_BYTES: Final = 4 * 1024 * 1024
 _ZARRS_LEAST_CHUNKS: Final = 8
 #: Process in which chunks were first decoded: a forked child must not go on with its threads.
 _decoded_in: int | None = None
@@ -121,7 +123,8 @@ def parse_root(place: Place) -> RootInfo:
             raise StoreNotFoundError(f"there is nothing at {place.url}")
         raise NotAStoreError(f"{place.url} is not a store: it has no zarr.json")
     attributes = root.get("attributes") if isinstance(root, dict) else None
-    own = attributes.get("chunkstore") if isinstance(attributes, dict) else None
+    attributes = attributes if isinstance(attributes, dict) else {}
+    own = attributes.get("chunkstore")
     if not isinstance(own, dict) or root.get("node_type") != "group":
         raise NotAStoreError(
             f"{place.url} is Zarr, but not a store of chunkstore: its root has no 'chunkstore' object; "
@@ -239,7 +242,8 @@ def _check_field(meta: ArrayMeta, layout: Layout, status: str) -> None:
         )
     if meta.dims[0] != "obs" or (status == "complete" and meta.shape[0] != layout.n_obs):
         raise FormatError(
-            f"field {meta.name!r} has length {meta.shape[0]} along {meta.dims[0]!r}; it must be {layout.n_obs} along 'obs'"
+            f"field {meta.name!r} has length {meta.shape[0]} along {meta.dims[0]!r}; "
+            f"it must be {layout.n_obs} along 'obs'"
         )
 
 
@@ -364,6 +368,13 @@ class ChunkStore:
             if root.status == "complete"
             else None
         )
+
+    def _refresh(self) -> None:
+        """Take over splits that were added; nothing else of a complete store ever changes."""
+        with self._lock:
+            self._root = parse_root(self._place)
+            self.attrs = MappingProxyType(dict(self._root.attributes))
+            self._split_cache = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"arguments": self._arguments}
@@ -532,7 +543,7 @@ class ChunkStore:
         if not direct_works:
             return EngineInfo("zarrs", "all reads: the library for decoding pcodec direct is not installed")
         return EngineInfo(
-            "zarrs", f"reads of {_ZARRS_LEAST_CHUNKS} chunks and more; smaller and scattered ones go direct"
+            "zarrs", "reads of 4 MiB and 8 chunks or more; smaller and scattered ones go direct"
         )
 
     def read(self, field: str, start: int, stop: int) -> NDArray[Any]:
@@ -575,7 +586,8 @@ class ChunkStore:
         shape = (stop - start, *meta.shape[1:])
         if out.shape != shape or out.dtype != meta.dtype:
             raise ConfigError(
-                f"field {field!r}: out is {out.dtype}{list(out.shape)}, the range needs {meta.dtype}{list(shape)}"
+                f"field {field!r}: out is {out.dtype}{list(out.shape)}, "
+                f"the range needs {meta.dtype}{list(shape)}"
             )
         if start == stop:
             return
@@ -583,7 +595,7 @@ class ChunkStore:
         info = self._engine(field)
         chunks = (stop - 1) // meta.chunk - start // meta.chunk + 1
         if info.name == "zarrs" and (
-            chunks >= _ZARRS_LEAST_CHUNKS
+            (out.nbytes >= _ZARRS_LEAST_BYTES and chunks >= _ZARRS_LEAST_CHUNKS)
             or self._engine_wanted == "zarrs"
             or (meta.codec.name == "pcodec" and meta.codec.compressor is None)
         ):
@@ -715,9 +727,7 @@ def _zarrs_array(place: Place, meta: ArrayMeta) -> Any:
 
     with (
         _CONFIG_LOCK,
-        zarr.config.set(
-            {"codec_pipeline.path": "zarrs.ZarrsCodecPipeline", "codec_pipeline.strict": True}
-        ),
+        zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline", "codec_pipeline.strict": True}),
         warnings.catch_warnings(),
     ):
         warnings.filterwarnings("ignore", "Numcodecs codecs are not in the Zarr version 3")

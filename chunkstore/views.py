@@ -5,6 +5,7 @@ Datasets are lazy: their dask chunks are the shards, read through the store's ow
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,24 +51,26 @@ def store_dataset(store: ChunkStore) -> xr.Dataset:
     """Return the whole store as a Dataset along ``obs`` and ``sequence``; nothing along ``obs`` is read."""
     import dask.array as da
     import xarray as xr
+    from dask.base import tokenize
 
     data: dict[str, Any] = {}
     n = store.n_obs
+    token = tokenize(store.url, json.dumps(dict(store.attrs), sort_keys=True))
     for name in [*store.fields, *store.masks.values()]:
         source = _Lazy(store, name, 0, n)
         chunks = (max(1, min(store.layout.shard, n)), *source.shape[1:])
-        lazy = da.from_array(
+        lazy = da.from_array(  # type: ignore[no-untyped-call]
             source,
             chunks=chunks,
-            name=f"{name}-{store.fingerprint}",
+            name=f"{name}-{token}",
             asarray=False,
             meta=np.empty((0,) * source.ndim, source.dtype),
         )
         data[name] = (store._array(name).dims, lazy, _attributes(store, name))  # noqa: SLF001
     table = store.sequences.to_xarray()
-    for name, variable in table.data_vars.items():
-        if name != "start":
-            data[str(name)] = variable
+    for key, variable in table.data_vars.items():
+        if key != "start":
+            data[str(key)] = variable
     data["gap_start"] = ("gap", store.gaps[:, 0])
     data["gap_stop"] = ("gap", store.gaps[:, 1])
     dataset = xr.Dataset(data, coords=table.coords, attrs=_root_attrs(store))
@@ -205,8 +208,8 @@ def from_xarray(
             target,
             dtype.name,
             items=ordered.sizes[inner[0]] if inner else 0,
-            units=units,
-            long_name=long_name,
+            units=None if units is None else str(units),
+            long_name=None if long_name is None else str(long_name),
             attrs=attrs,
         )
         sources[target] = (ordered, len(lead) == 2)

@@ -6,7 +6,6 @@ One buffer of one shard a field is all that is held. For jobs with many workers 
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -25,6 +24,7 @@ from chunkstore.statistics import FieldStatistics
 from chunkstore.views import from_xarray
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
@@ -55,8 +55,8 @@ def as_fields(fields: Mapping[str, Any] | Iterable[FieldSpec]) -> list[FieldSpec
     [('x', 'float32', 0), ('acc', 'float32', 3)]
     """
     if not isinstance(fields, dict):
-        found = list(fields)  # type: ignore[arg-type]
-        if not all(isinstance(f, FieldSpec) for f in found):
+        found = [f for f in fields if isinstance(f, FieldSpec)]
+        if len(found) != len(list(fields)):
             raise ConfigError("fields are a list of FieldSpec, or a mapping of names to dtypes")
         return found
     made = []
@@ -282,7 +282,8 @@ class StoreWriter:
         for low, high in sorted((int(a), int(b)) for a, b in gaps):
             if not last <= low < high or (length is not None and high > length):
                 raise ConfigError(
-                    f"sequence {self._ids[-1]!r}: the gap [{low}, {high}) is not inside its {length} obs, or overlaps"
+                    f"sequence {self._ids[-1]!r}: the gap [{low}, {high}) overlaps another, "
+                    f"or is not inside its {length} obs"
                 )
             self._gaps.append([base + low, base + high])
             last = high
@@ -317,9 +318,9 @@ class StoreWriter:
         for name, spec in self.fields.items():
             given = data[name]
             mask = self._masks.get(name)
-            valid = data.get(mask) if mask else None
+            valid: Any = data.get(mask) if mask else None
             if isinstance(given, np.ma.MaskedArray):
-                lost = np.ma.getmaskarray(given)
+                lost: Any = np.ma.getmaskarray(given)
                 lost = lost.any(axis=1) if lost.ndim == 2 else lost
                 if spec.np_dtype.kind == "f":
                     given = np.ma.filled(given.astype(spec.np_dtype), np.nan)
@@ -329,7 +330,7 @@ class StoreWriter:
                     valid, given = ~lost if valid is None else valid, np.ma.filled(given, 0)
             values = self._convert(id, spec, given)
             if mask is not None:
-                ok = np.ones(len(values), bool) if valid is None else np.asarray(valid, dtype=bool)
+                ok: Any = np.ones(len(values), bool) if valid is None else np.asarray(valid, dtype=bool)
                 if ok.shape != (len(values),):
                     raise ConfigError(
                         f"sequence {id!r}: {mask} has shape {ok.shape}, {name} has {len(values)} obs"
@@ -358,14 +359,15 @@ class StoreWriter:
             values = values.astype(np.int64)
         if values.shape[1:] != spec.shape(0)[1:] or values.ndim == 0:
             raise ConfigError(
-                f"sequence {id!r}: {spec.name} has shape {values.shape}, it takes [n{f', {spec.items}' if spec.items else ''}]"
+                f"sequence {id!r}: {spec.name} has shape {values.shape}, it takes {['n', *spec.shape(0)[1:]]}"
             )
         if values.dtype != spec.np_dtype:
             if not np.can_cast(values.dtype, spec.np_dtype, "same_kind") and not (
                 values.dtype.kind in "biu" and spec.np_dtype.kind in "iuf"
             ):
                 raise ConfigError(
-                    f"sequence {id!r}: {spec.name} holds {spec.dtype}, values of {values.dtype} would lose their meaning"
+                    f"sequence {id!r}: {spec.name} holds {spec.dtype}, "
+                    f"values of {values.dtype} would lose their meaning"
                 )
             with np.errstate(over="ignore"):
                 cast = values.astype(spec.np_dtype)
@@ -412,7 +414,7 @@ class StoreWriter:
             rowsize=np.asarray(self._rowsize, dtype=np.int64),
             ids=self._ids,
             columns=self._table(),
-            gaps=self._gaps,
+            gaps=np.asarray(self._gaps, dtype=np.int64).reshape(-1, 2),
             statistics=self._statistics,
             storage_options=self._options,
             n_obs=total,

@@ -1,0 +1,341 @@
+"""Check a store against its specification: structure always, every checksum where asked.
+
+Each thing that is wrong becomes a :class:`Finding` that names the array, shard and chunk and the
+sequences that lie there. Verifying never stops at the first, and holds one chunk at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chunkstore.arrays import ArrayMeta
+from chunkstore.codecs import ChunkDamageError
+from chunkstore.errors import ChunkstoreError, CorruptDataError, FormatError, NotAStoreError
+from chunkstore.places import LocalPlace, Place, open_place
+from chunkstore.reader import ABSENT, Shard, parse_shard, read_plain
+from chunkstore.store import ChunkStore as _ChunkStore
+from chunkstore.store import RootInfo, load_json, parse_root
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Finding", "VerifyReport", "verify_store"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong."""
+
+    code: str
+    """Stable: ``format metadata sequences missing-shard index chunk array stray``."""
+    message: str
+    array: str | None = None
+    shard: int | None = None
+    chunk: int | None = None
+    """Index of the chunk within its shard."""
+    start: int | None = None
+    """First obs that is affected."""
+    stop: int | None = None
+    sequences: tuple[str, ...] = ()
+    """Ids of the sequences that lie there, the first 20."""
+    n_sequences: int = 0
+    """How many lie there."""
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """What was checked and what was found."""
+
+    url: str
+    deep: bool
+    findings: list[Finding] = field(default_factory=list)
+    objects: int = 0
+    """Stored objects that were looked at."""
+    chunks: int = 0
+    """Chunks whose checksum and content were checked."""
+    nbytes: int = 0
+    """Stored bytes of the objects of fields."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "url": self.url,
+            "deep": self.deep,
+            "ok": self.ok,
+            "objects": self.objects,
+            "chunks": self.chunks,
+            "nbytes": self.nbytes,
+            "findings": [asdict(f) for f in self.findings],
+        }
+
+
+def verify_store(
+    url: str | os.PathLike[str],
+    *,
+    deep: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> VerifyReport:
+    """Check a store.
+
+    Parameters
+    ----------
+    url : str or path
+    deep : bool
+        Also read and decode every chunk, and check its crc32c.
+    progress : callable, optional
+        Called with (shards done, shards in all).
+
+    Raises
+    ------
+    NotAStoreError
+        If there is no store; anything that is wrong with one is in the report.
+
+    Examples
+    --------
+    >>> import chunkstore
+    >>> with chunkstore.StoreWriter("memory://doc-verify", fields={"x": "f4"}, overwrite=True) as out:
+    ...     out.write("a", {"x": [1, 2, 3]})
+    >>> report = verify_store("memory://doc-verify", deep=True)
+    >>> report.ok, report.chunks
+    (True, 1)
+    """
+    place = open_place(url, storage_options)
+    report = VerifyReport(place.url, deep)
+    try:
+        root = parse_root(place)
+    except NotAStoreError:
+        raise
+    except (FormatError, OSError) as err:
+        report.findings.append(Finding("format", str(err)))
+        return report
+    check = _Check(place, root, report, url, storage_options)
+    if root.status != "complete":
+        report.findings.append(
+            Finding("format", f"store {place.url} is incomplete: its writing has not finished")
+        )
+    check.metadata()
+    if root.status == "complete":
+        check.sequences()
+    check.fields(progress)
+    check.strays()
+    return report
+
+
+class _Check:
+    """The checks of one store."""
+
+    def __init__(
+        self,
+        place: Place,
+        root: RootInfo,
+        report: VerifyReport,
+        url: str | os.PathLike[str],
+        options: Mapping[str, Any] | None,
+    ) -> None:
+        self.place, self.root, self.report = place, root, report
+        self.store = _ChunkStore(url, storage_options=options, allow_incomplete=True, engine="direct")
+        self.offsets: Any = None
+        self.ids: Any = None
+
+    def add(self, code: str, message: str, **where: Any) -> None:
+        self.report.findings.append(Finding(code, message, **where))
+
+    def metadata(self) -> None:
+        """Each array's own metadata must say what the root's copy says."""
+        for name, meta in self.root.arrays.items():
+            try:
+                own = load_json(self.place, f"{name}/zarr.json")
+                if own is None:
+                    self.add("metadata", f"{name}/zarr.json is missing", array=name)
+                elif ArrayMeta.parse(name, own) != meta:
+                    self.add("metadata", f"{name}/zarr.json differs from the root's copy", array=name)
+            except (ChunkstoreError, OSError) as err:
+                self.add("metadata", str(err), array=name)
+
+    def sequences(self) -> None:
+        """Everything that is not along ``obs`` is small: it is read whole."""
+        store = self.store
+        for name, meta in self.root.arrays.items():
+            if meta.sharded:
+                continue
+            self.report.objects += meta.n_objects
+            try:
+                read_plain(self.place, meta)
+            except (CorruptDataError, FormatError) as err:
+                self.add("array", str(err), array=name)
+        checks: list[tuple[str, Callable[[], Any]]] = [
+            ("rowsize", lambda: store.sequences.offsets),
+            ("id", lambda: store.sequences.ids),
+            ("gap_start", lambda: store.gaps),
+            ("statistics", lambda: store.statistics),
+            ("fingerprint", lambda: store.fingerprint),
+            ("splits", lambda: store.splits),
+        ]
+        checks += [
+            (f"{n}_code", lambda n=n: store.sequences.codes(n))  # type: ignore[misc]
+            for n in store.sequences.columns
+            if store.sequences.is_categorical(n)
+        ]
+        for name, call in checks:
+            try:
+                value = call()
+            except FormatError as err:
+                self.add("sequences", str(err), array=name)
+                continue
+            except CorruptDataError:
+                continue  # said already
+            if name == "rowsize":
+                self.offsets = value
+            if name == "id":
+                self.ids = value
+                if len(set(value.tolist())) != len(value):
+                    self.add("sequences", "an id names two sequences", array="id")
+
+    def where(self, low: int, high: int) -> dict[str, Any]:
+        """Return the obs and sequences of a range, for a finding."""
+        found: dict[str, Any] = {"start": low, "stop": min(high, self.root.layout.n_obs)}
+        if self.offsets is None or self.ids is None:
+            return found
+        first = int(np.searchsorted(self.offsets, low, side="right")) - 1
+        last = int(np.searchsorted(self.offsets, found["stop"], side="left"))
+        found["sequences"] = tuple(self.ids[first : min(last, first + 20)].tolist())
+        found["n_sequences"] = max(0, last - first)
+        return found
+
+    def fields(self, progress: Callable[[int, int], None] | None) -> None:
+        """Every shard: that it is there, its index, and deep, its chunks."""
+        arrays = [a for a in self.root.arrays.values() if a.sharded]
+        jobs = [(meta, index) for meta in arrays for index in self._shards(meta)]
+        for done, (meta, index) in enumerate(jobs, 1):
+            low = index * meta.shard
+            try:
+                blob = self.place.blob(meta.key(index), 16 * meta.chunks_per_shard + 4)
+            except (ChunkstoreError, OSError) as err:
+                self.add("index", str(err), array=meta.name, shard=index, **self.where(low, low + meta.shard))
+                continue
+            if blob is None:
+                self.add(
+                    "missing-shard",
+                    f"{meta.key(index)} is missing, though the store says it was written",
+                    array=meta.name,
+                    shard=index,
+                    **self.where(low, low + meta.shard),
+                )
+                continue
+            self.report.objects += 1
+            self.report.nbytes += blob.size
+            try:
+                shard = parse_shard(blob, meta.chunks_per_shard)
+                self._check_index(meta, index, shard)
+            except ChunkDamageError as err:
+                self.add(
+                    "index",
+                    f"{meta.key(index)}: {err}",
+                    array=meta.name,
+                    shard=index,
+                    **self.where(low, low + meta.shard),
+                )
+                continue
+            if self.report.deep:
+                self._chunks(meta, index, shard)
+            if progress:
+                progress(done, len(jobs))
+
+    def _shards(self, meta: ArrayMeta) -> list[int]:
+        """Return the shards to look at: those that must be there and those that are."""
+        kept = self.root.own.get("shards", {})
+        ranges = kept.get(meta.name, []) if isinstance(kept, dict) else []
+        found: set[int] = set()
+        try:
+            for low, high in ranges:
+                if not 0 <= low < high <= max(meta.n_objects, 0):
+                    raise ValueError
+                found.update(range(low, high))
+        except (TypeError, ValueError):
+            self.add("format", f"the list of stored shards of {meta.name!r} is damaged", array=meta.name)
+        if self.place.kind == "http":
+            return sorted(found)
+        there = set(self.store_shards(meta))
+        if self.root.status == "complete":
+            for index in sorted(there - found):
+                self.add(
+                    "stray",
+                    f"{meta.key(index)} is stored, but the store does not list it",
+                    array=meta.name,
+                    shard=index,
+                )
+        return sorted(found | {i for i in there if i < meta.n_objects})
+
+    def store_shards(self, meta: ArrayMeta) -> list[int]:
+        """Return the shards of an array that are stored."""
+        end = "/0" if meta.items else ""
+        lead = f"{meta.name}/c/"
+        texts = [k[len(lead) : len(k) - len(end)] for k, _ in self.place.walk(lead[:-1]) if k.endswith(end)]
+        return [int(t) for t in texts if t.isascii() and t.isdigit()]
+
+    def _check_index(self, meta: ArrayMeta, index: int, shard: Shard) -> None:
+        """Chunks must fill the object from its start to its index, without overlap."""
+        present = shard.offsets != ABSENT
+        order = np.argsort(shard.offsets[present], kind="stable")
+        offsets, lengths = shard.offsets[present][order], shard.lengths[present][order]
+        ends = offsets + lengths
+        size = shard.blob.size - 16 * meta.chunks_per_shard - 4
+        if len(offsets) and ((offsets[1:] != ends[:-1]).any() or offsets[0] != 0 or int(ends[-1]) != size):
+            raise ChunkDamageError("its chunks overlap, or leave bytes that belong to none")
+        beyond = max(0, -(-(meta.shape[0] - index * meta.shard) // meta.chunk))
+        if present[beyond:].any():
+            raise ChunkDamageError("it holds chunks beyond the end of obs")
+
+    def _chunks(self, meta: ArrayMeta, index: int, shard: Shard) -> None:
+        scratch = np.empty(meta.chunk_shape, meta.dtype)
+        for chunk in np.flatnonzero(shard.offsets != ABSENT).tolist():
+            self.report.chunks += 1
+            start, length = int(shard.offsets[chunk]), int(shard.lengths[chunk])
+            low = index * meta.shard + chunk * meta.chunk
+            try:
+                data = shard.blob.read([(start, start + length)])[0]
+                if len(data) != length:
+                    raise ChunkDamageError(f"{len(data)} bytes are there, the index says {length}")
+                meta.codec.decode_into(data, scratch)
+            except (ChunkDamageError, OSError) as err:
+                self.add(
+                    "chunk",
+                    f"{meta.key(index)}, chunk {chunk} at byte {start}: {err}",
+                    array=meta.name,
+                    shard=index,
+                    chunk=chunk,
+                    **self.where(low, low + meta.chunk),
+                )
+
+    def strays(self) -> None:
+        """Objects that the specification does not know, and links."""
+        if self.place.kind == "http":
+            return
+        known = {"zarr.json"} | {f"{n}/zarr.json" for n in self.root.arrays}
+        for key, _ in self.place.walk():
+            name, _, rest = key.partition("/c/")
+            meta = self.root.arrays.get(name)
+            fits = (
+                meta is not None
+                and rest
+                and key in {meta.key(int(p)) for p in rest.split("/")[:1] if p.isdigit()}
+            )
+            if key not in known and not fits:
+                self.add("stray", f"{key} is no part of the store")
+            elif fits and meta is not None and int(rest.split("/")[0]) >= meta.n_objects:
+                self.add("stray", f"{key} lies beyond the end of {name}", array=name)
+            if isinstance(self.place, LocalPlace):
+                try:
+                    self.place.path(key)
+                except FormatError as err:
+                    self.add("stray", str(err))

@@ -1,0 +1,151 @@
+"""Cutting windows out of an arena: one compiled copy a batch and field, conversion and padding fused.
+
+Decides nothing: positions in, values out. The loops run without the interpreter's lock, so that they
+go on while other threads decode or schedule.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import njit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["cut_windows"]
+
+
+@njit(cache=True, nogil=True)
+def _scalar_first(arena: Any, at: Any, valid: Any, out: Any, channel: Any) -> None:
+    width = out.shape[2]
+    for b in range(at.size):
+        start, n = at[b], min(valid[b], width)
+        source, row = arena[start : start + n], out[b, channel]
+        for w in range(n):
+            row[w] = source[w]
+        for w in range(n, width):
+            row[w] = 0
+
+
+@njit(cache=True, nogil=True)
+def _scalar_first_scaled(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale: Any) -> None:
+    width = out.shape[2]
+    for b in range(at.size):
+        start, n = at[b], min(valid[b], width)
+        source, row = arena[start : start + n], out[b, channel]
+        for w in range(n):
+            row[w] = source[w] * scale
+        for w in range(n, width):
+            row[w] = 0
+
+
+@njit(cache=True, nogil=True)
+def _vector_first(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale: Any) -> None:
+    width = out.shape[2]
+    for b in range(at.size):
+        start, n = at[b], min(valid[b], width)
+        source = arena[start : start + n]
+        for i in range(arena.shape[1]):
+            row = out[b, channel + i]
+            for w in range(n):
+                row[w] = source[w, i] * scale
+            for w in range(n, width):
+                row[w] = 0
+
+
+@njit(cache=True, nogil=True)
+def _scalar_last(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale: Any) -> None:
+    width = out.shape[1]
+    for b in range(at.size):
+        start, n = at[b], min(valid[b], width)
+        source, rows = arena[start : start + n], out[b]
+        for w in range(n):
+            rows[w, channel] = source[w] * scale
+        for w in range(n, width):
+            rows[w, channel] = 0
+
+
+@njit(cache=True, nogil=True)
+def _vector_last(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale: Any) -> None:
+    width = out.shape[1]
+    items = arena.shape[1]
+    for b in range(at.size):
+        start, n = at[b], min(valid[b], width)
+        source, rows = arena[start : start + n], out[b]
+        for w in range(n):
+            for i in range(items):
+                rows[w, channel + i] = source[w, i] * scale
+        for w in range(n, width):
+            for i in range(items):
+                rows[w, channel + i] = 0
+
+
+@njit(cache=True, nogil=True)
+def _vector_only(arena: Any, at: Any, valid: Any, out: Any) -> None:
+    """One vector field alone, channels last, no conversion: each window is one run of memory."""
+    width = out.shape[1]
+    items = arena.shape[1]
+    flat = arena.reshape(-1)
+    for b in range(at.size):
+        start, n = at[b] * items, min(valid[b], width) * items
+        row, source = out[b].reshape(-1), flat[start : start + n]
+        for w in range(n):
+            row[w] = source[w]
+        for w in range(n, width * items):
+            row[w] = 0
+
+
+def cut_windows(
+    arena: NDArray[Any],
+    at: NDArray[np.int64],
+    valid: NDArray[np.int64],
+    out: NDArray[Any],
+    channel: int,
+    *,
+    channels_last: bool = False,
+    scale: float | None = None,
+) -> None:
+    """Copy one field's windows into a batch.
+
+    Parameters
+    ----------
+    arena : array[obs] or array[obs, items]
+        Resident values of the field, C-contiguous.
+    at : int64[batch]
+        Where in the arena each window begins.
+    valid : int64[batch]
+        Obs of each window that exist; the rest is filled with 0.
+    out : array[batch, channels, width] or array[batch, width, channels]
+        The batch, C-contiguous; values are converted to its dtype.
+    channel : int
+        First channel that the field fills.
+    channels_last : bool
+        Which of the two shapes ``out`` has.
+    scale : float, optional
+        What each value is multiplied with.
+
+    Examples
+    --------
+    >>> out = np.empty((2, 1, 3), np.float32)
+    >>> cut_windows(np.arange(10, dtype=np.int16), np.array([0, 8]), np.array([3, 2]), out, 0, scale=0.5)
+    >>> out.tolist()
+    [[[0.0, 0.5, 1.0]], [[4.0, 4.5, 0.0]]]
+    """
+    vector = arena.ndim == 2
+    plain = scale is None
+    factor = out.dtype.type(1 if scale is None else scale)
+    if not channels_last and not vector:
+        if plain:
+            _scalar_first(arena, at, valid, out, channel)
+        else:
+            _scalar_first_scaled(arena, at, valid, out, channel, factor)
+    elif not channels_last:
+        _vector_first(arena, at, valid, out, channel, factor)
+    elif not vector:
+        _scalar_last(arena, at, valid, out, channel, factor)
+    elif plain and out.dtype == arena.dtype and out.shape[2] == arena.shape[1]:
+        _vector_only(arena, at, valid, out)
+    else:
+        _vector_last(arena, at, valid, out, channel, factor)

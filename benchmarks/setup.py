@@ -9,6 +9,7 @@ torch is enough; a plain install may bring several gigabytes of CUDA libraries, 
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import os
 import subprocess
@@ -33,13 +34,11 @@ def find_python(least: tuple[int, int]) -> str | None:
         return sys.executable
     places = os.environ.get("PATH", "").split(os.pathsep)
     places += sorted(str(path) for path in (Path.home() / ".pyenv" / "versions").glob("*/bin"))
+    runs = functools.partial(subprocess.run, capture_output=True, check=False)
     for minor in range(least[1], least[1] + 4):
         for place in places:
             found = Path(place) / f"python3.{minor}"
-            if (
-                found.exists()
-                and not subprocess.run([found, "-V"], capture_output=True, check=False).returncode
-            ):
+            if found.exists() and not runs([found, "-V"]).returncode:
                 return str(found)
     return None
 

@@ -1,4 +1,4 @@
-"""Prepare one reader's copy of the data: ``python -m benchmarks.peers module:function task out``."""
+"""Prepare one reader's copy of the data: ``python -m benchmarks.peers FUNCTION CLASS TASK OUT``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.peers.task import Task
-
 if __name__ == "__main__":
     module, name = sys.argv[1].split(":")
     make = getattr(importlib.import_module(f"benchmarks.peers.{module}"), name)
-    make(Task(**json.loads(sys.argv[2])), Path(sys.argv[3]))
+    module, name = sys.argv[2].split(":")
+    make(getattr(importlib.import_module(module), name)(**json.loads(sys.argv[3])), Path(sys.argv[4]))

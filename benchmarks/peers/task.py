@@ -84,13 +84,14 @@ class Opened:
     """Whether it takes random crops instead of enumerating windows."""
 
 
-def apart(target: str, task: Task, out: Path) -> Path:
+def apart(target: str, task: Any, out: Path) -> Path:
     """Make ``out`` in a process of its own, so that what that takes does not count as the reader's.
 
     ``target`` is ``"module:function"`` of this package, called as ``function(task, out)``.
     """
     if not out.exists():
-        order = [sys.executable, "-m", "benchmarks.peers", target, json.dumps(asdict(task)), str(out)]
+        kind = f"{type(task).__module__}:{type(task).__name__}"
+        order = [sys.executable, "-m", "benchmarks.peers", target, kind, json.dumps(asdict(task)), str(out)]
         done = subprocess.run(order, check=False, capture_output=True, text=True)
         if done.returncode:
             lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chunkstore.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
@@ -19,12 +21,13 @@ _JSON = Annotated[bool, typer.Option("--json", help="Print JSON for programs ins
 
 def register(app: typer.Typer) -> None:
     """Add the verbs of this package to ``app``."""
-    for verb in (info, report, doctor):
+    for verb in (info, verify, split, report, doctor):
         app.command()(verb)
 
 
 def info(
     store: _Store,
+    *,
     json: _JSON = False,
     allow_incomplete: Annotated[
         bool, typer.Option("--allow-incomplete", help="Also look at a store whose writing has not finished.")
@@ -42,8 +45,110 @@ def info(
     _print(found if json else None, lambda: room.show(found))
 
 
+def verify(
+    store: _Store,
+    *,
+    deep: Annotated[bool, typer.Option("--deep", help="Also read, decode and check every chunk.")] = False,
+    json: _JSON = False,
+) -> None:
+    """Check that a store is whole: its metadata, its shards, and with --deep every chunk's checksum.
+
+    Exits with 1 where something is wrong. Example: `chunkstore verify sensors.zarr --deep`
+    """
+    from chunkstore.text import human_bytes
+    from chunkstore.verify import verify_store
+
+    with _progress("checking shards") as step:
+        result = verify_store(store, deep=deep, progress=step)
+
+    def show() -> None:
+        for finding in result.findings:
+            place = "".join(
+                f" {name} {value}"
+                for name, value in (("shard", finding.shard), ("chunk", finding.chunk))
+                if value is not None
+            )
+            where = f"{finding.array}{place}: " if finding.array else ""
+            typer.echo(f"{finding.code}: {where}{finding.message}")
+        checked = f"{result.objects:,} objects, {human_bytes(result.nbytes)}"
+        checked += f", {result.chunks:,} chunks decoded" if deep else "; --deep also decodes every chunk"
+        wrong = len(result.findings)
+        typer.echo(f"{store}: {'whole' if result.ok else f'{wrong} finding(s)'} ({checked})")
+
+    _print(result.to_json() if json else None, show)
+    if not result.ok:
+        raise typer.Exit(1)
+
+
+def split(
+    store: _Store,
+    parts: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PARTS", help="Names of the parts, such as train/val/test; none lists the splits."
+        ),
+    ] = None,
+    *,
+    by: Annotated[
+        str,
+        typer.Option(help="sequence (at random), group (together), label (same shares) or time (cuts)."),
+    ] = "sequence",
+    on: Annotated[
+        str | None, typer.Option(help="Column along sequence that holds the groups or labels.")
+    ] = None,
+    fractions: Annotated[
+        str | None, typer.Option(help="Share of each part, such as 0.8,0.1,0.1; equal if not given.")
+    ] = None,
+    embargo: Annotated[int, typer.Option(help="Obs left out on each side of a cut in time.")] = 0,
+    window: Annotated[int, typer.Option(help="Length of windows that the audit assumes, in obs.")] = 1,
+    horizon: Annotated[int, typer.Option(help="Forecast horizon that the audit assumes, in obs.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the choice.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a split of that name.")] = False,
+    json: _JSON = False,
+) -> None:
+    """Divide a store into parts for training and testing, keep that in the store, and audit it.
+
+    Exits with 1 where an obs is seen by two parts. Example:
+    `chunkstore split sensors.zarr train/val/test --by time --fractions 0.7,0.2,0.1 --embargo 64 --window 64`
+    """
+    import chunkstore
+
+    with chunkstore.open_store(store) as opened:
+        if parts is not None:
+            shares = _floats(fractions) if fractions is not None else None
+            opened.add_split(
+                parts, by=by, fractions=shares, on=on, embargo=embargo, seed=seed, overwrite=overwrite
+            )
+        audit = opened.audit_splits(window=window, horizon=horizon)
+        found: dict[str, Any] = {
+            "splits": {
+                name: {**s.rule(), "n_obs": s.n_obs, "windows": dict(audit.windows[name])}
+                for name, s in opened.splits.items()
+            },
+            "ok": audit.ok,
+            "findings": list(audit.findings),
+            "warnings": list(audit.warnings),
+        }
+
+    def show() -> None:
+        if not found["splits"]:
+            typer.echo(f"{store} has no split yet; name the parts to make one: train/val/test")
+        for name, s in found["splits"].items():
+            rule = f"by {s['by']}" + (f" on {s['on']}" if s["on"] else "")
+            typer.echo(f"{name} ({rule})")
+            for part, n in s["n_obs"].items():
+                typer.echo(f"  {part}: {n:,} obs, {s['windows'][part]:,} windows of {window} at stride 1")
+        for sentence in (*audit.findings, *audit.warnings):
+            typer.echo(f"{'LEAK' if sentence in audit.findings else 'note'}: {sentence}")
+
+    _print(found if json else None, show)
+    if not audit.ok:
+        raise typer.Exit(1)
+
+
 def report(
     store: _Store,
+    *,
     out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = Path("report.html"),
     window: Annotated[
         int | None, typer.Option(help="Length of training windows in obs: shows some, and how well they mix.")
@@ -81,6 +186,7 @@ def report(
 
 
 def doctor(
+    *,
     json: _JSON = False,
     quick: Annotated[bool, typer.Option("--quick", help="Skip the measurements of disk and memory.")] = False,
 ) -> None:
@@ -94,6 +200,14 @@ def doctor(
     _print(found.to_json() if json else None, found.show)
 
 
+def _floats(text: str) -> list[float]:
+    """Return the numbers of a list such as ``0.8,0.1,0.1``."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"{text!r} is not a list of numbers; write 0.8,0.1,0.1") from None
+
+
 def _print(value: Any, show: Callable[[], None]) -> None:
     """Print JSON where there is a value, else what ``show`` prints."""
     if value is None:
@@ -102,3 +216,23 @@ def _print(value: Any, show: Callable[[], None]) -> None:
     import json
 
     typer.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+class _progress:  # noqa: N801 - used like a function
+    """A bar on stderr where that is a screen: ``with _progress(text) as step: step(done, total)``."""
+
+    def __init__(self, text: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        console = Console(stderr=True)
+        self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self.task = self.bar.add_task(text, total=None)
+
+    def __enter__(self) -> Callable[[int, int], None]:
+        self.bar.start()
+        return lambda done, total: self.bar.update(self.task, completed=done, total=total)
+
+    def __exit__(self, *exc: object) -> None:
+        self.bar.stop()

@@ -160,7 +160,7 @@ def _column(store: ChunkStore, name: str) -> dict[str, Any]:
     if table.is_categorical(name):
         words, codes = table.categories(name), table.codes(name)
         counts = np.bincount(codes[codes >= 0], minlength=len(words))
-        own = len(words) * 2 > len(codes)  # nearly every sequence has its own: counts say nothing
+        own = len(words) > MOST_LABELS and len(words) * 2 > len(codes)  # nearly every sequence has its own: counts say nothing
         order = np.argsort(-counts, kind="stable")[: 1 if own else MOST_LABELS]
         return {
             **found,

@@ -140,7 +140,7 @@ def histogram(values: np.ndarray, bins: int = 60, *, tails: float = 0.0005) -> H
         edges = np.linspace(low, high, bins + 1)
     counts, edges = np.histogram(finite, edges)
     return Histogram(
-        counts, edges, bool(low > 0 and edges[-1] / edges[0] > 1000), len(finite) - int(counts.sum())
+        counts, edges, bool(edges[0] > 0 and edges[-1] > 1000 * edges[0]), len(finite) - int(counts.sum())
     )
 
 

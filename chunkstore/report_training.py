@@ -1,0 +1,85 @@
+"""The sections of a report that speak of training: example windows, and how well they are mixed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chunkstore import figures
+from chunkstore.errors import ConfigError
+from chunkstore.text import human_bytes
+
+if TYPE_CHECKING:
+    from chunkstore.report import ReportOptions, Section
+    from chunkstore.store import ChunkStore
+
+__all__ = ["fill_shuffle", "fill_windows"]
+
+
+def _spec(options: ReportOptions) -> Any:
+    from chunkstore.windows import WindowSpec
+
+    if options.window is None:
+        raise ConfigError("example windows need a length: give `window`")
+    return WindowSpec(options.window, stride=options.stride)
+
+
+def fill_windows(section: Section, store: ChunkStore, names: list[str], options: ReportOptions) -> None:
+    """Draw the first windows of a shuffled epoch, as training would see them."""
+    from chunkstore.loader import WindowLoader
+
+    numeric = [
+        n
+        for n in names
+        if not store.fields[n].items
+        and store.fields[n].categories is None
+        and " since " not in (store.fields[n].units or "")
+    ][:3]
+    if not numeric or not options.examples:
+        return
+    with WindowLoader(
+        [store],
+        _spec(options),
+        fields=numeric,
+        batch_size=options.examples,
+        split=options.split,
+        seed=options.seed,
+        memory_limit=options.memory_limit,
+    ) as loader:
+        total = loader.n_windows
+        batch = next(iter(loader.batches(0)), None)
+    of = f" of part {options.split!r}" if options.split else ""
+    section.text.append(
+        f"Windows of {options.window:,} obs, one every {options.stride:,}: {total:,}{of}. "
+        "Drawn here are the first of a shuffled epoch."
+    )
+    if batch is None:
+        return
+    x = np.asarray(batch["x"])
+    many = len(numeric) > 1
+    for row in range(len(x)):
+        name = str(store.sequences.ids[int(batch["sequence"][row])])
+        series = {}
+        for channel, field in enumerate(numeric):
+            values = x[row, channel].astype(np.float64)
+            statistics = store.statistics.get(field)
+            if many and statistics is not None and statistics.std:
+                values = (values - statistics.mean) / statistics.std
+            series[field] = _thinned(values)
+        step = max(1, x.shape[-1] // 2000)
+        section.add(
+            figures.lines(
+                np.arange(0, x.shape[-1], step)[: len(next(iter(series.values())))],
+                series,
+                f"{name} from obs {int(batch['start'][row]):,}",
+                x_name="obs in the window",
+                y_name="scaled" if many else (store.fields[numeric[0]].units or numeric[0]),
+                height=200,
+            )
+        )
+
+
+def _thinned(values: np.ndarray, most: int = 2000) -> np.ndarray:
+    """Every n-th value, so that a long window does not weigh down the page."""
+    return values[:: max(1, len(values) // most)]

@@ -1,0 +1,118 @@
+"""What `chunkstore info` and notebooks say of a store is what was written."""
+
+import json
+
+import numpy as np
+import pytest
+
+import chunkstore
+from chunkstore import FieldSpec, cli, info, notebook
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Three sequences, two fields, a label, a gap: numbers that can be checked by hand."""
+    url = tmp_path / "some store.zarr"
+    fields = [
+        FieldSpec("temp", "float32", units="degC", long_name="air temperature"),
+        FieldSpec("state", "int8", categories=("walk", "stop")),
+    ]
+    with chunkstore.StoreWriter(url, fields=fields, chunk=4, shard=8) as out:
+        for name, n, site in (("a", 5, "north"), ("b", 0, "north"), ("c", 7, "<i>south</i>")):
+            values = np.arange(n, dtype=np.float32)
+            values[1:2] = np.nan
+            gaps = [(2, 4)] if n == 7 else []
+            out.write(name, {"temp": values, "state": np.arange(n) % 2}, labels={"site": site}, gaps=gaps)
+    return url
+
+
+def test_the_description_is_json_and_true(place):
+    found = info.describe(chunkstore.open_store(place))
+    json.dumps(found, allow_nan=False)
+    assert found["n_obs"] == 12
+    assert found["layout"] == {"chunk": 4, "shard": 8, "n_chunks": 3, "n_shards": 2}
+    assert found["sequences"]["count"] == 3
+    assert found["sequences"]["empty"] == 1
+    assert found["sequences"]["rowsize"] == {"min": 0, "median": 5.0, "max": 7, "mean": 4.0}
+    assert found["gaps"] == {"count": 1, "n_obs": 2, "fraction": 2 / 12}
+    temp, state = found["fields"]
+    assert temp["units"] == "degC"
+    assert temp["bytes"] == 48
+    assert temp["statistics"]["max"] == 6
+    assert state["categories"] == ["walk", "stop"]
+    (site,) = [c for c in found["sequences"]["columns"] if c["name"] == "site"]
+    assert site["distinct"] == 2
+
+
+def test_stored_bytes_are_those_of_the_chunks_on_disk(place):
+    store = chunkstore.open_store(place)
+    total, exact = info.stored_bytes(store, "temp")
+    on_disk = sum(
+        f.stat().st_size for f in (place / "temp").rglob("*") if f.is_file() and f.name != "zarr.json"
+    )
+    assert exact
+    assert 0 < total < on_disk
+
+
+def test_many_shards_are_estimated_from_some_and_it_is_said(tmp_path):
+    with chunkstore.StoreWriter(tmp_path / "s.zarr", fields={"x": "int32"}, chunk=8, shard=8) as out:
+        out.write("a", {"x": np.random.default_rng(0).integers(0, 2**31, 8 * 40)})
+    store = chunkstore.open_store(tmp_path / "s.zarr")
+    (all_of_it, exact), (some, sampled) = info.stored_bytes(store, "x"), info.stored_bytes(store, "x", most=5)
+    assert exact
+    assert not sampled
+    assert abs(some - all_of_it) < 0.1 * all_of_it
+
+
+def test_one_screen_says_it_all(place, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    assert cli.run(["info", str(place)]) == 0
+    out = capsys.readouterr().out
+    for text in ("3 of 0 to 7 obs", "1 empty", "temp", "degC", "2 words", "north 2", "1 with 2 obs"):
+        assert text in out
+    assert len(out.splitlines()) < 45
+
+
+def test_json_is_for_programs(place, capsys):
+    assert cli.run(["info", str(place), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sequences"]["count"] == 3
+
+
+def test_an_incomplete_store_is_refused_unless_asked_for(tmp_path, capsys):
+    chunkstore.create_store(tmp_path / "s.zarr", fields=[FieldSpec("x", "float32")], n_obs=10)
+    assert cli.run(["info", str(tmp_path / "s.zarr")]) == 1
+    assert "incomplete" in capsys.readouterr().err
+    assert cli.run(["info", str(tmp_path / "s.zarr"), "--allow-incomplete"]) == 0
+    assert "writing has not finished" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["info", "nothing-here"], ["info", "."], ["report", "."]])
+def test_a_place_without_a_store_is_one_line_and_exit_2(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert cli.run(words) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+def test_a_notebook_shows_the_same_and_nothing_escapes(place):
+    html = chunkstore.open_store(place)._repr_html_()
+    assert "degC" in html
+    assert "<i>south</i>" not in html
+    assert "&lt;i&gt;south&lt;/i&gt;" in html
+    assert "<script" not in html
+
+
+def test_times_are_shown_as_dates():
+    assert (
+        info._dates("milliseconds since 1970-01-01", 0, 60_000)
+        == "1970-01-01T00:00:00.000 to 1970-01-01T00:01:00.000"
+    )
+    assert info._dates("fortnights since 1970-01-01", 0, 1) is None
+
+
+def test_a_dataset_shows_its_facts():
+    assert "<td style='white-space:normal'>7 &lt; 8</td>" in notebook.dataset_html(
+        "D", [("windows", "7 < 8")]
+    )

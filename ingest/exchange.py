@@ -16,6 +16,7 @@ import numpy as np
 from chunkstore.errors import IngestError
 from ingest.inputs import natural_key
 from ingest.place import place_slices
+from ingest.rows import differs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +95,7 @@ def gather(plan: Plan, ledger: Ledger, scratch: Folder) -> Exchange:
         for name, values in receipt["labels"].items():
             column = labels.setdefault(name, {})
             for key, code, value in zip(receipt["keys"], codes.tolist(), values, strict=True):
-                if value is not None and column.setdefault(code, value) != value:
+                if value is not None and differs(column.setdefault(code, value), value):
                     conflicts.append((key, name, column[code], value))
         for segment in receipt["segments"]:
             table = _table(scratch, segment["name"])

@@ -6,7 +6,7 @@ depends on which worker did what, or when: everything here is a fold over receip
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +15,10 @@ from chunkstore.errors import IngestError
 from chunkstore.sequences import ColumnData
 from chunkstore.skeleton import finish_store
 from chunkstore.statistics import FieldStatistics
+from ingest.faults import fault_to_json
 from ingest.order import Joiner
 from ingest.protocol import ColumnSpec, Fault
+from ingest.rows import differs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -60,6 +62,15 @@ class Finished:
     faults: list[Fault] = field(default_factory=list)
     """What came to light when all was put together."""
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers, without the faults."""
+        return {k: v for k, v in asdict(self).items() if k != "faults"}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Finished:
+        """Return what :meth:`to_json` wrote."""
+        return cls(**value)
+
 
 def cut_sequences(
     ids: Sequence[str], rowsize: np.ndarray, cuts: Sequence[int]
@@ -97,10 +108,11 @@ def finish(
     store: str,
     sequences: Sequences,
     write_tasks: int,
+    faults: Sequence[Fault],
     storage_options: Mapping[str, Any],
 ) -> Finished:
     """Fold all receipts and make the store complete."""
-    done = Finished()
+    done = Finished(faults=list(faults))
     offsets = np.concatenate([[0], np.cumsum(sequences.rowsize)]).astype(np.int64)
     joiner = Joiner(offsets, plan.cut)
     statistics: dict[str, FieldStatistics] = {}
@@ -111,7 +123,7 @@ def finish(
         for name, pairs in receipt["labels"].items():
             column = labels.setdefault(name, {})
             for place, value in pairs:
-                if column.setdefault(place, value) != value:
+                if differs(column.setdefault(place, value), value):
                     done.faults.append(conflict(sequences.ids[place], name, column[place], value))
         for shard in receipt["shards"]:
             joiner.add(shard["order"])
@@ -143,6 +155,15 @@ def finish(
     columns = _columns(plan, labels, len(sequences.ids), origin)
     if gaps:
         columns["lost_obs"] = _lost(gaps, rowsize)
+    done.sequences, done.obs, done.gaps = len(ids), int(offsets[-1]), len(gaps)
+    done.cuts, done.backward, done.duplicates = len(joiner.cuts), joiner.backward, joiner.duplicates
+    # first the ledger: whenever the store is complete, what the report needs is there
+    kept = {
+        "done": done.to_json(),
+        "more": [fault_to_json(f) for f in done.faults],
+        "write_tasks": write_tasks,
+    }
+    ledger.put_json("finished.json", kept)
     finish_store(
         store,
         rowsize=rowsize,
@@ -154,8 +175,6 @@ def finish(
         stored=stored,
         storage_options=storage_options,
     )
-    done.sequences, done.obs, done.gaps = len(ids), int(offsets[-1]), len(gaps)
-    done.cuts, done.backward, done.duplicates = len(joiner.cuts), joiner.backward, joiner.duplicates
     return done
 
 

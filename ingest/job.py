@@ -199,8 +199,10 @@ class _Work:
         self.progress.advance(summary(Account(-1, ""), plan.faults, 0, 0))
         self.ledger.plan = plan.hash
         self.settle(plan)
-        self._watch(summary(Account(-1, ""), plan.faults, 0, 0), plan.faults[:1])
+        self._watch(summary(Account(-1, ""), plan.faults, 0, 0))
         scratch = self._scratch_url(plan)
+        if self.status() == "complete":
+            return self._again(plan, scratch)
         job = Job(
             store=self.out,
             ledger=self.ledger.url,
@@ -237,10 +239,27 @@ class _Work:
         if self.lock is not None and not self.lock.held():
             raise IngestError(f"another job took the lock of {self.out}; this one stops before finishing")
         self.progress.start("finish", 1)
-        done = finish(plan, self.ledger, self.out, sequences, count, self.how.storage_options)
+        done = finish(plan, self.ledger, self.out, sequences, count, faults, self.how.storage_options)
         self.progress.done = 1
         self.progress.end()
-        return self._end(plan, done, faults, count, workers, scratch)
+        return self._end(plan, done, done.faults, count, workers, scratch)
+
+    def _again(self, plan: Plan, scratch: str) -> IngestResult:
+        """The store is complete: only what comes after may be missing."""
+        report = self.ledger.get_json("report.json")
+        if report is None:
+            kept = self.ledger.get_json("finished.json")
+            if kept is None:
+                raise IngestError(
+                    f"the ledger {self.ledger.url} has lost finished.json; start anew with --overwrite"
+                )
+            more = [fault_from_json(f) for f in kept["more"]]
+            return self._end(plan, Finished.from_json(kept["done"]), more, kept["write_tasks"], 0, scratch)
+        self.progress.message(f"{self.place.url} is complete already")
+        if self.how.report is not None:
+            kept = self.ledger.get_json("finished.json") or {"more": []}
+            write_faults(self.how.report, [*self._faults(plan), *(fault_from_json(f) for f in kept["more"])])
+        return IngestResult(report["exit_code"], self.out, report)
 
     def settle(self, plan: Plan) -> None:
         """Bring ledger and plan together: the same plan goes on, another one is refused with the difference."""
@@ -248,8 +267,6 @@ class _Work:
         if self.how.resume and old is not None:
             if old.get("hash") != plan.hash:
                 raise InputError(self._changed(old, plan))
-            if self.status() == "complete":
-                self.progress.message("the store is complete; only what comes after is done again")
             return
         if self.how.resume and self.status() != "empty":
             raise NotAStoreError(
@@ -293,7 +310,7 @@ class _Work:
         missing = self._missing(name, count, finished)
         self.progress.start(name, count, count - len(missing))
         for _, result in runner.map(work, (make(i) for i in missing)):
-            self._watch(result, ())
+            self._watch(result)
             self.progress.advance(result)
 
     def _missing(self, name: str, count: int, finished: Callable[[Mapping[str, Any]], bool]) -> list[int]:
@@ -329,16 +346,15 @@ class _Work:
             whole.quarantined += a["quarantined"]
         told = summary(whole, faults, 0, 0)
         self.progress.count(told)
-        self._watch(told, ())
+        self._watch(told)
 
-    def _watch(self, told: Mapping[str, Any], first: Sequence[Any]) -> None:
+    def _watch(self, told: Mapping[str, Any]) -> None:
         """End the job when more is lost than was allowed."""
         self.rows += told["rows"]
         self.lost += told["lost"]
         self.losing += told["losing"]
         if told["losing"] and self.choices.on_error == "stop":
-            what = told.get("first") or (first[0].message if first else "see the report")
-            raise IngestError(f"stopped at the first fault, as asked: {what}")
+            raise IngestError(f"stopped at the first fault, as asked: {told['first']}")
         if self.max_bad.exceeded(self.losing, self.lost, self.rows):
             raise IngestError(
                 f"{self.losing} faults lost {self.lost} of {self.rows} rows so far, more than max_bad "
@@ -348,8 +364,6 @@ class _Work:
     def _create(self, plan: Plan, layout: Layout) -> None:
         """Make the empty store, unless an earlier run has made it and written to it."""
         status = self.status()
-        if status == "complete":
-            return
         if status == "incomplete" and self.how.resume and self.ledger.folder.size("created.json") is not None:
             return
         create_store(
@@ -365,11 +379,10 @@ class _Work:
 
     def _is_written(self) -> Callable[[Mapping[str, Any]], bool]:
         """Whether what a write receipt names is what lies in the store."""
-        complete = self.status() == "complete"
         skeleton = open_skeleton(self.out, self.how.storage_options)
 
         def written(receipt: Mapping[str, Any]) -> bool:
-            return complete or all(
+            return all(
                 skeleton.shard_checksum(name, shard["shard"]) == (None if what is None else tuple(what))
                 for shard in receipt["shards"]
                 for name, what in shard["objects"].items()
@@ -401,7 +414,6 @@ class _Work:
 
     def _exchange(self, plan: Plan, job: Job, runner: Runner) -> tuple[Sequences, int, list[Any]]:
         scratch = open_folder(job.scratch, self.how.storage_options)
-        complete = self.status() == "complete"
         known = plan.keys if plan.keys else None
 
         def make_stage(index: int) -> StageTask:
@@ -412,12 +424,11 @@ class _Work:
             return StageTask(index, parts, keys, plan.key_order)
 
         kept = self.ledger.get_json("place.json") if self.how.resume else None
-        if complete and kept is not None:
-            # only the report is missing; scratch may be gone already
-            finished: Callable[[Mapping[str, Any]], bool] = lambda _: True  # noqa: E731
-        else:
-            finished = lambda receipt: scratch_is_whole(receipt, scratch)  # noqa: E731
-        self._map("stage", plan.n_stage_tasks, make_stage, partial(stage, job), runner, finished)
+
+        def whole(receipt: Mapping[str, Any]) -> bool:
+            return scratch_is_whole(receipt, scratch)
+
+        self._map("stage", plan.n_stage_tasks, make_stage, partial(stage, job), runner, whole)
         exchange = gather(plan, self.ledger, scratch)
         places = exchange.places
         layout = choose_layout(places.n_obs, plan.fields, self.choices, 0, staged=True, aside=plan.aside)
@@ -461,9 +472,8 @@ class _Work:
                 log.warning("cannot write the report %s: %s", self.how.report, error)
 
     def _end(
-        self, plan: Plan, done: Finished, more: list[Any], count: int, workers: int, scratch: str
+        self, plan: Plan, done: Finished, faults: Sequence[Any], count: int, workers: int, scratch: str
     ) -> IngestResult:
-        faults = [*more, *done.faults]
         report = build_report(
             plan,
             self.ledger,

@@ -146,7 +146,7 @@ class Lines(Progress):
     def __init__(self, out: IO[str] | None = None, rate: float | None = None) -> None:
         super().__init__(rate=rate)
         self._out = out or sys.stderr
-        self._shown = 0.0
+        self._shown = time.monotonic()
 
     def show(self, event: str) -> None:
         """Show the state, if it is time."""

@@ -101,6 +101,17 @@ def lost_mask(batch: Batch) -> np.ndarray | None:
     return mask
 
 
+def differs(kept: Any, found: Any) -> bool:
+    """Whether two values of a label disagree; NaN agrees with NaN.
+
+    Examples
+    --------
+    >>> differs(1, 1), differs("a", "b"), differs(float("nan"), float("nan"))
+    (False, True, False)
+    """
+    return bool(kept != found and not (kept != kept and found != found))  # noqa: PLR0124  # only NaN is not itself
+
+
 def fill_lost(times: np.ndarray, lost: np.ndarray) -> np.ndarray:
     """Return times in which lost rows have the time of the row before them, so that sorting keeps them there.
 

@@ -314,6 +314,9 @@ def local_cluster(workers: int, folder: str | None = None) -> DaskRunner:
 
     from distributed import Client, LocalCluster
 
+    told = logging.getLogger("distributed")
+    level = told.level
+    told.setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a taken dashboard port, of no interest here
         cluster = LocalCluster(
@@ -338,7 +341,9 @@ def local_cluster(workers: int, folder: str | None = None) -> DaskRunner:
             processes.close()
         cluster.close()
         raise
-    return DaskRunner(client, [processes.close, client.close, cluster.close], processes.watch)
+    return DaskRunner(
+        client, [processes.close, client.close, cluster.close, lambda: told.setLevel(level)], processes.watch
+    )
 
 
 def make_runner(

@@ -16,9 +16,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chunkstore.errors import IngestError, UnsupportedError
-from ingest.faults import fault_to_json
+from ingest.faults import FaultCount, fault_to_json, loses_rows
 from ingest.inputs import natural_key
-from ingest.rows import Account, column_of, fill_lost, has_mask, lost_mask, mask_name, mask_of, settle, total
+from ingest.rows import (
+    Account,
+    column_of,
+    differs,
+    fill_lost,
+    has_mask,
+    lost_mask,
+    mask_name,
+    mask_of,
+    settle,
+    total,
+)
 from ingest.worker import check_identity, fence, ledger_of, scratch_of, source_of
 
 if TYPE_CHECKING:
@@ -94,7 +105,7 @@ class _Stager:
             for k, code, value in zip(keys, known, values, strict=True):
                 if value is None:
                     continue
-                if column.setdefault(code, value) != value:
+                if differs(column.setdefault(code, value), value):
                     self.conflicts.append((k, name, column[code], value))
         if batch.rows == 0:
             return 0, 0
@@ -273,8 +284,6 @@ def stage(job: Job, task: StageTask) -> dict[str, Any]:
 
 def summary(whole: Account, faults: Sequence[Fault], bytes_in: int, bytes_out: int) -> dict[str, Any]:
     """Return the few numbers that travel back to the client."""
-    from ingest.faults import FaultCount
-
     count = FaultCount()
     count.add(faults)
     return {
@@ -283,6 +292,7 @@ def summary(whole: Account, faults: Sequence[Fault], bytes_in: int, bytes_out: i
         "lost": whole.gap + whole.quarantined,
         "faults": count.by_code,
         "losing": count.losing,
+        "first": next((f"{f.file}: {f.message}" for f in faults if loses_rows(f)), None),
         "bytes_in": bytes_in,
         "bytes_out": bytes_out,
     }

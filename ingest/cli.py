@@ -1,0 +1,224 @@
+"""Verbs of the command line: ``ingest avro``, ``ingest audio``, ``ingest npy``, ``scan``, ``merge``.
+
+The options of a verb are tables: one of the engine, one for each source. Only names and help stand here; what
+they mean is decided by :mod:`ingest.api`, which is imported when a verb runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path  # noqa: TC003  # typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["register"]
+
+_Row = tuple[str, Any, Any, str]
+
+_PLACES: tuple[_Row, ...] = (
+    ("inputs", list[str], ..., "Files, folders, globs, @lists, URLs."),
+    ("out", str, ..., "-o/--out: where the store will be."),
+)
+
+_ENGINE: tuple[_Row, ...] = (
+    ("resume", bool, False, "Go on with a job that was broken off."),
+    ("overwrite", bool, False, "Replace a store of ours; nothing else is ever removed."),
+    ("dry_run", bool, False, "Print the plan and write nothing."),
+    ("workers", int | None, None, "Local worker processes; 0 runs all in this process. [default: cores]"),
+    ("scheduler", str | None, None, "Address of a dask scheduler that is already there."),
+    ("memory_limit", str, "2GiB", "Peak memory of one worker."),
+    ("codec", str, "default", "Compression: none, lz4, zstd, blosc-*, pcodec."),
+    ("chunk", str | None, None, "Chunk length: obs, or bytes such as 256KiB."),
+    ("shard", str | None, None, "Shard length: obs, or bytes such as 64MiB."),
+    ("tmp_dir", str | None, None, "Scratch, seen by all workers. [default: beside the store]"),
+    ("on_error", str, "quarantine", "A damaged input: quarantine, or stop."),
+    ("max_bad", str | None, None, "Faults, or share of rows (1%), above which the job ends."),
+    ("report", str | None, None, "File for all faults, one JSON object a line."),
+    ("log_json", bool, False, "Progress as JSON lines on stderr."),
+    ("quiet", bool, False, "No progress and no summary."),
+)
+
+_AVRO: tuple[_Row, ...] = (
+    ("sequence_key", str | None, None, "Field(s), comma separated, that name the sequence of a record."),
+    ("sequence_per", str | None, None, "file, record, or all: what a sequence is without a key."),
+    ("time", str | None, None, "Field that orders obs inside a sequence."),
+    ("fields", str | None, None, "Fields to store, comma separated, dotted paths. [default: all]"),
+    ("exclude", str | None, None, "Fields not to store."),
+    ("labels", str | None, None, "Fields, constant in a sequence, that become labels."),
+    ("on_disorder", str | None, None, "Times that go back: error, keep or sort. [default: keep]"),
+    ("cut_on", str | None, None, "Fields a change of which starts a new sequence."),
+    ("max_gap", str | None, None, "Largest step of time inside a sequence, e.g. 10s."),
+    ("on_drift", str | None, None, "Schemas that differ: fail or union. [default: fail]"),
+    ("reader_schema", str | None, None, "File with a schema that all inputs are resolved to."),
+    ("decoder", str | None, None, "auto, kernel or fastavro."),
+    ("part_bytes", str | None, None, "Encoded bytes that one read decodes."),
+    ("max_block_bytes", str | None, None, "Largest block, encoded or decoded."),
+    ("max_ratio", int | None, None, "Decoded bytes an encoded byte above which large blocks are refused."),
+)
+
+_AUDIO: tuple[_Row, ...] = (
+    ("rate", int | None, None, "Sample rate of the store in Hz."),
+    ("channels", str, "mean", "mean, first, an index from 0, or error."),
+    ("dtype", str, "int16", "int16 or float32."),
+    ("field", str | None, None, "Name of the field. [default: audio]"),
+    ("label_from", str | None, None, "parent or regex."),
+    ("label_regex", str | None, None, "Searched in the sequence id."),
+    ("metadata", str | None, None, "CSV or parquet file with one row a recording."),
+    ("metadata_key", str | None, None, "Its column that names the recording."),
+    ("empty", str | None, None, "Recordings without a sample: keep, skip or error."),
+    ("segment", str | None, None, "Cut recordings into pieces, e.g. 60s."),
+    ("silence", float | None, None, "Level in dB of full scale below which sound becomes a gap."),
+    ("silence_min", str | None, None, "Shortest silence that becomes a gap, in seconds."),
+    ("nonfinite", str | None, None, "Files with NaN or infinity: quarantine or zero."),
+    ("damaged", str | None, None, "Damaged files: keep what decodes, or quarantine."),
+    ("max_duration", str | None, None, "Longest recording that is decoded."),
+    ("time_regex", str | None, None, "Finds the start time in a file's name."),
+    ("quality", str | None, None, "Of resampling: QQ, LQ, MQ, HQ, VHQ."),
+    ("isolate", bool | None, None, "Decode in processes of their own. [default: isolate]"),
+    ("timeout", str | None, None, "Seconds without progress after which a decoder is stopped."),
+)
+
+_NPY: tuple[_Row, ...] = (
+    ("field", str, "x", "Name of the field."),
+    ("rate", float | None, None, "Obs a second."),
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of this package to a command line."""
+    group = typer.Typer(
+        no_args_is_help=True, help="Fill a store from files, on one machine or a dask cluster."
+    )
+    _add(group, "avro", _AVRO, "Avro object container files to a store.")
+    _add(group, "audio", _AUDIO, "Audio files of any kind to a store.")
+    _add(group, "npy", _NPY, "Numpy arrays, one sequence a file, to a store.")
+    app.add_typer(group, name="ingest")
+    app.command("merge", help="Make one store of several.")(merge)
+    app.command("scan", help="Say what Avro files hold and how to ingest them.")(scan)
+
+
+def _add(group: typer.Typer, source: str, rows: tuple[_Row, ...], about: str) -> None:
+    def verb(**values: Any) -> int:
+        return _run(source, {row[0] for row in rows}, values)
+
+    parameters = [
+        inspect.Parameter(
+            "inputs",
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            annotation=Annotated[list[str], typer.Argument(help=_PLACES[0][3], show_default=False)],
+        ),
+        inspect.Parameter(
+            "out",
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=Annotated[str, typer.Option("-o", "--out", help="Where the store will be.")],
+        ),
+        *(_parameter(row, "Options of the source") for row in rows),
+        *(_parameter(row, "Options of the job") for row in _ENGINE),
+    ]
+    verb.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    verb.__annotations__ = {p.name: p.annotation for p in parameters}
+    verb.__name__ = source
+    group.command(source, help=about)(verb)
+
+
+def _parameter(row: _Row, panel: str) -> inspect.Parameter:
+    name, kind, default, about = row
+    flag = "--" + name.replace("_", "-")
+    both = kind == bool | None
+    option = typer.Option(
+        f"{flag}/--no-{flag[2:]}" if both else flag,
+        help=about,
+        rich_help_panel=panel,
+        show_default=default not in (None, False),
+    )
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+    )
+
+
+def _run(source: str, own: set[str], values: Mapping[str, Any]) -> int:
+    from ingest import api
+    from ingest.dry import tell_plan
+    from ingest.run import available_cores
+
+    given = dict(values)
+    inputs, out = given.pop("inputs"), given.pop("out")
+    dry, log_json, quiet = given.pop("dry_run"), given.pop("log_json"), given.pop("quiet")
+    options = {k: given.pop(k) for k in list(given) if k in own}
+    options = {k: _value(source, k, v) for k, v in options.items() if v is not None}
+    for name in ("chunk", "shard"):
+        given[name] = _length(given[name])
+    if dry:
+        chosen = {k: given[k] for k in ("memory_limit", "codec", "chunk", "shard")}
+        planned = api.plan(source, inputs, options, **chosen)
+        cores = available_cores() if given["workers"] is None else max(1, given["workers"])
+        typer.echo(tell_plan(planned, cores))
+        return 0
+    progress = False if quiet else ("json" if log_json else True)
+    try:
+        result = api.ingest(source, inputs, out, options, **given, progress=progress)
+    except KeyboardInterrupt:
+        sys.stderr.write("chunkstore: interrupted; what is finished is kept: run again with --resume\n")
+        return 130
+    if not quiet:
+        typer.echo(result.summary())
+    return result.exit_code
+
+
+def _length(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.isdigit() else text
+
+
+def _value(source: str, name: str, value: Any) -> Any:
+    if source == "avro" and name == "max_gap" and str(value).lstrip("-").isdigit():
+        return int(value)
+    return value
+
+
+def merge(
+    stores: Annotated[list[str], typer.Argument(help="Stores, in their order.")],
+    out: Annotated[str, typer.Option("-o", "--out", help="Where the new store will be.")],
+    codec: Annotated[str | None, typer.Option("--codec", help="Compression. [default: of the first]")] = None,
+    chunk: Annotated[str | None, typer.Option("--chunk", help="Chunk length.")] = None,
+    shard: Annotated[str | None, typer.Option("--shard", help="Shard length.")] = None,
+    prefix: Annotated[
+        bool, typer.Option("--prefix", help="Put the store's name before each id, so that ids differ.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store of ours.")] = False,
+) -> None:
+    """Make one store of several."""
+    from ingest.merge import merge as run
+
+    told = run(
+        stores,
+        out,
+        codec=codec,
+        chunk=_length(chunk),
+        shard=_length(shard),
+        prefix=prefix,
+        overwrite=overwrite,
+    )
+    typer.echo(told)
+
+
+def scan(
+    inputs: Annotated[list[str], typer.Argument(help="Avro files, folders, globs, @lists, URLs.")],
+) -> None:
+    """Say what Avro files hold and how to ingest them."""
+    from ingest.inputs import expand
+
+    _scan_text: Callable[..., str]
+    from ingest.sources import avro
+
+    found = getattr(avro, "scan_text", None)
+    if found is None:
+        from chunkstore.errors import UnsupportedError
+
+        raise UnsupportedError("scan is not built yet; use `chunkstore ingest avro --dry-run`")
+    _scan_text = found
+    typer.echo(_scan_text(expand(inputs, (".avro",))))

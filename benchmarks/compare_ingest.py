@@ -27,8 +27,8 @@ avro  | polars to zarr          | tables:polars_zarr        | tables  | polars z
 avro  | polars to parquet       | tables:polars_parquet     | tables  | polars             | the same, write_parquet
 avro  | DataFusion to npy       | tables:datafusion_npy     | tables  | datafusion pyarrow | register_avro, order by device, time
 avro  | DataFusion to parquet   | tables:datafusion_parquet | tables  | datafusion         | the same, write_parquet
-avro  | ours                    | ours:ingest_avro          | own     | zarr fastavro numba | ingest_avro, defaults, all machine's cores
-avro  | ours, 1 worker          | ours:ingest_avro_1        | own     | zarr fastavro numba | ingest_avro, one worker
+avro  | ours                    | ours:ingest_avro          | own     | zarr fastavro numba | ingest_avro, defaults, as many workers as cores
+avro  | ours, in process        | ours:ingest_avro_here     | own     | zarr fastavro numba | ingest_avro(workers=0)
 audio | soundfile + soxr loop   | tables:soxr_loop          | loaders | soundfile soxr     | soxr 'HQ', one npy a recording
 audio | librosa loop            | tables:librosa_loop       | loaders | librosa soxr       | librosa.load(sr=16000)
 audio | ours                    | ours:ingest_audio         | own     | zarr soundfile soxr | ingest_audio(rate=16000), defaults

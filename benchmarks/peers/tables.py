@@ -92,15 +92,12 @@ def make_avro(task: AvroTask, out: Path) -> None:
     with atomic_folder(out) as partial:
         partial.mkdir()
         for number in range(task.files):
-            with (partial / f"{number:04d}.avro").open("wb") as file:
-                fastavro.writer(
-                    file, SCHEMA, _generated(task, number), codec=task.codec, sync_interval=64_000
-                )
-            whole = (partial / f"{number:04d}.avro").read_bytes()
-            blocks = whole[
-                whole.index(whole[-16:]) + 16 :
-            ]  # after the header, which ends with the sync marker
-            with (partial / f"{number:04d}.avro").open("ab") as file:
+            path, rows = partial / f"{number:04d}.avro", _generated(task, number)
+            with path.open("wb") as file:
+                fastavro.writer(file, SCHEMA, rows, codec=task.codec, sync_interval=64_000)
+            whole = path.read_bytes()
+            blocks = whole[whole.index(whole[-16:]) + 16 :]  # after the header, which ends with the marker
+            with path.open("ab") as file:
                 for _ in range(task.repeat - 1):
                     file.write(blocks)
 

@@ -98,8 +98,21 @@ def register(app: typer.Typer) -> None:
     _add(group, "audio", _AUDIO, "Audio files of any kind to a store.")
     _add(group, "npy", _NPY, "Numpy arrays, one sequence a file, to a store.")
     app.add_typer(group, name="ingest")
-    app.command("merge", help="Make one store of several.")(merge)
-    app.command("scan", help="Say what Avro files hold and how to ingest them.")(scan)
+    app.command("merge", help=_help("merge", "Make one store of several."))(merge)
+    app.command("scan", help=_help("scan", "Say what Avro files hold and how to ingest them."))(scan)
+
+
+_EXAMPLES = {
+    "avro": "ingest avro readings/ -o sensors.zarr --sequence-key station --time time",
+    "audio": "ingest audio birds/ -o birds.zarr --rate 32000 --label-from parent",
+    "npy": "ingest npy arrays/ -o arrays.zarr --field x --rate 100",
+    "merge": "merge monday.zarr tuesday.zarr -o week.zarr",
+    "scan": "scan readings/",
+}
+
+
+def _help(verb: str, about: str) -> str:
+    return f"{about}\n\nExample: `chunkstore {_EXAMPLES[verb]}`"
 
 
 def _add(group: typer.Typer, source: str, rows: tuple[_Row, ...], about: str) -> None:
@@ -123,7 +136,7 @@ def _add(group: typer.Typer, source: str, rows: tuple[_Row, ...], about: str) ->
     verb.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     verb.__annotations__ = {p.name: p.annotation for p in parameters}
     verb.__name__ = source
-    group.command(source, help=about)(verb)
+    group.command(source, help=_help(source, about))(verb)
 
 
 def _parameter(row: _Row, panel: str) -> inspect.Parameter:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chunkstore.text import human_bytes, human_number, human_seconds
+from chunkstore.text import counted, human_bytes, human_number, human_seconds
 
 if TYPE_CHECKING:
     from chunkstore.store import ChunkStore
@@ -160,7 +160,9 @@ def _column(store: ChunkStore, name: str) -> dict[str, Any]:
     if table.is_categorical(name):
         words, codes = table.categories(name), table.codes(name)
         counts = np.bincount(codes[codes >= 0], minlength=len(words))
-        own = len(words) > MOST_LABELS and len(words) * 2 > len(codes)  # nearly every sequence has its own: counts say nothing
+        own = len(words) > MOST_LABELS and len(words) * 2 > len(
+            codes
+        )  # nearly every sequence has its own: counts say nothing
         order = np.argsort(-counts, kind="stable")[: 1 if own else MOST_LABELS]
         return {
             **found,
@@ -216,11 +218,17 @@ def headline(found: dict[str, Any]) -> list[tuple[str, str]]:
             )
         )
     ratio = f", {raw / stored:.2f} times smaller" if stored else ""
-    chunks = f"{layout['n_chunks']:,} chunks of {layout['chunk']:,} obs"
+    chunks = f"{counted(layout['n_chunks'], 'chunk')} of {layout['chunk']:,} obs"
+    shards = f"{counted(layout['n_shards'], 'shard')} of {layout['shard']:,} obs"
     lines += [
         ("bytes", f"{human_bytes(raw)} raw, {about}{human_bytes(stored)} stored{ratio}"),
-        ("on disk", f"{chunks} in {layout['n_shards']:,} shards of {layout['shard']:,} obs, a field"),
+        ("on disk", f"{chunks} in {shards}, a field"),
     ]
+    for f in found["fields"]:
+        s = f["statistics"]
+        if is_time(f["units"]) and s and s["min"] is not None and not isinstance(s["min"], list):
+            span = _dates(f["units"], s["min"], s["max"])
+            lines += [(f["name"], span)] if span else []
     gaps = found["gaps"]
     if gaps and gaps["count"]:
         lines.append(("gaps", f"{gaps['count']:,} with {gaps['n_obs']:,} obs ({gaps['fraction']:.2%})"))
@@ -251,25 +259,37 @@ def field_rows(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     for f in found["fields"]:
         s = f["statistics"] or {}
         dtype = f"{f['dtype']}[{f['items']}]" if f["items"] else f["dtype"]
+        clock = is_time(f["units"])
         if f["categories"] is not None:
             dtype = f"{len(f['categories'])} words"
         rows.append(
             [
                 f["name"],
                 dtype,
-                f["units"] or "",
+                "" if clock or f["units"] in (None, "1") else f["units"],
                 _total(s.get("count")),
                 _total(s.get("nulls")),
-                _extreme(s.get("min"), min),
-                _extreme(s.get("mean"), _mean),
-                _extreme(s.get("max"), max),
-                _extreme(s.get("std"), _mean),
+                *(["-"] * 4 if clock or f["categories"] is not None else _measures(s)),
                 f["codec"],
                 human_bytes(f["bytes_stored"]),
                 f"{f['ratio']:.2f}" if f["ratio"] else "-",
             ]
         )
     return head, rows
+
+
+def is_time(units: str | None) -> bool:
+    """Whether units are those of a CF time, such as ``seconds since 1970-01-01``."""
+    return units is not None and " since " in units
+
+
+def _measures(s: dict[str, Any]) -> list[str]:
+    return [
+        _extreme(s.get("min"), min),
+        _extreme(s.get("mean"), _mean),
+        _extreme(s.get("max"), max),
+        _extreme(s.get("std"), _mean),
+    ]
 
 
 def _mean(values: list[float]) -> float:
@@ -293,11 +313,11 @@ def column_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
     """Return one line for each column along ``sequence``: its name and what stands in it."""
     lines = []
     for c in (found["sequences"] or {}).get("columns", []):
-        units = f" {c['units']}" if c["units"] and " since " not in c["units"] else ""
+        units = f" {c['units']}" if c["units"] and not is_time(c["units"]) and c["units"] != "1" else ""
         if c["kind"] == "label":
             shown = ", ".join(f"{word or '(empty)'} {count:,}" for word, count in c["counts"].items())
             more = c["distinct"] - len(c["counts"])
-            text = f"{c['distinct']:,} labels: {shown}" + (f" and {more:,} more" if more > 0 else "")
+            text = f"{counted(c['distinct'], 'label')}: {shown}" + (f" and {more:,} more" if more > 0 else "")
             if more and len(c["counts"]) == 1:
                 text = f"{c['distinct']:,} labels, such as {next(iter(c['counts']))}"
             if c["none"]:
@@ -313,12 +333,14 @@ def column_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
 def _span(column: dict[str, Any]) -> str:
     low, high = column["min"], column["max"]
     units = column["units"] or ""
-    if low is not None and " since " in units:
+    if low is None or high is None:
+        return "no value"
+    if is_time(units):
         dates = _dates(units, low, high)
         if dates:
             return dates
     if low == high:
-        return human_number(low) if isinstance(low, float) else f"{low}"
+        return human_number(low)
     return f"{human_number(low)} to {human_number(high)}"
 
 
@@ -339,7 +361,13 @@ def _dates(units: str, low: float, high: float) -> str | None:
         ends = [start + int(v) * steps[unit] for v in (low, high)]
     except (ValueError, OverflowError):
         return None
-    return " to ".join(dict.fromkeys(str(e) for e in ends))
+    return " to ".join(dict.fromkeys(_short(str(e)) for e in ends))
+
+
+def _short(date: str) -> str:
+    """Return a date without the zeros that its unit brings."""
+    date = date.rstrip("0").rstrip(".") if "." in date else date
+    return date.removesuffix("T00:00:00").removesuffix(":00")
 
 
 def show(found: dict[str, Any]) -> None:
@@ -381,7 +409,10 @@ def _field_tables(found: dict[str, Any], width: int) -> list[Any]:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for i in group:
             left = head[i] in ("field", "dtype", "units", "codec")
-            table.add_column(head[i], justify="left" if left else "right", no_wrap=i > 0, overflow="fold")
+            wide = min(24, max(len(row[i]) for row in rows)) if i == 0 else None
+            table.add_column(
+                head[i], justify="left" if left else "right", no_wrap=i > 0, overflow="fold", min_width=wide
+            )
         for row in rows:
             table.add_row(*(escape(row[i]) for i in group))
         tables.append(table)
@@ -415,7 +446,8 @@ def provenance_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
                 text = human_seconds(float(value))
             lines.append((name, text if len(text) <= 160 else text[:157] + "..."))
 
-    walk("", found["provenance"])
+    for key, value in found["provenance"].items():
+        walk("" if isinstance(value, dict) else key, value)
     return lines
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from chunkstore import __version__, figures, info, survey
 from chunkstore.errors import ConfigError, MissingDependencyError
 from chunkstore.ragged import overview
-from chunkstore.text import human_bytes
+from chunkstore.text import counted, human_bytes
 
 if TYPE_CHECKING:
     import os
@@ -459,8 +459,8 @@ def _storage(store: ChunkStore, found: Mapping[str, Any]) -> Section:
     section = Section("storage", "On disk")
     layout = found["layout"]
     section.text.append(
-        f"{layout['n_chunks']:,} chunks of {layout['chunk']:,} obs in {layout['n_shards']:,} shards of "
-        f"{layout['shard']:,} obs, for each field."
+        f"{counted(layout['n_chunks'], 'chunk')} of {layout['chunk']:,} obs in "
+        f"{counted(layout['n_shards'], 'shard')} of {layout['shard']:,} obs, for each field."
     )
     shown = sorted(found["fields"], key=lambda f: -f["bytes"])[:20]
     exact = all(f["bytes_stored_exact"] for f in found["fields"])

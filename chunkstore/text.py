@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["human_bytes", "human_count", "human_number", "human_seconds"]
+__all__ = ["counted", "human_bytes", "human_number", "human_seconds"]
 
 
 def human_bytes(value: float) -> str:
@@ -22,27 +22,29 @@ def human_bytes(value: float) -> str:
     return f"{value:.1f} PiB"
 
 
-def human_count(value: int) -> str:
-    """Return a count with its thousands set apart.
+def counted(value: int, name: str) -> str:
+    """Return a count with its thousands set apart, and what is counted, in the plural where it is due.
 
     Examples
     --------
-    >>> human_count(26115)
-    '26,115'
+    >>> counted(26115, "chunk"), counted(1, "chunk")
+    ('26,115 chunks', '1 chunk')
     """
-    return f"{value:,}"
+    return f"{value:,} {name}" + ("" if value == 1 else "s")
 
 
 def human_number(value: float | None) -> str:
-    """Return a measurement with four significant digits; a dash where there is none.
+    """Return a measurement with four significant digits, whole numbers whole; a dash where there is none.
 
     Examples
     --------
-    >>> human_number(0.123456), human_number(1234567.0), human_number(3.0), human_number(None)
-    ('0.1235', '1.235e+06', '3', '-')
+    >>> human_number(0.123456), human_number(1234567.5), human_number(32000.0), human_number(None)
+    ('0.1235', '1.235e+06', '32,000', '-')
     """
     if value is None or math.isnan(value):
         return "-"
+    if abs(value) < 1e9 and value == int(value):
+        return f"{int(value):,}"
     return f"{value:.4g}"
 
 

@@ -105,10 +105,7 @@ def test_a_notebook_shows_the_same_and_nothing_escapes(place):
 
 
 def test_times_are_shown_as_dates():
-    assert (
-        info._dates("milliseconds since 1970-01-01", 0, 60_000)
-        == "1970-01-01T00:00:00.000 to 1970-01-01T00:01:00.000"
-    )
+    assert info._dates("milliseconds since 1970-01-01", 0, 60_000) == "1970-01-01 to 1970-01-01T00:01"
     assert info._dates("fortnights since 1970-01-01", 0, 1) is None
 
 

@@ -105,7 +105,7 @@ def test_an_overview_keeps_every_peak(n, points, data):
     edges = found["obs_start"].values.tolist()
     assert len(edges) <= points
     for i, low in enumerate(edges):
-        piece = values[low : (edges + [stop])[i + 1]]
+        piece = values[low : [*edges, stop][i + 1]]
         assert found["max"].values[i] == piece.max()
         assert found["min"].values[i] == piece.min()
         assert found["count"].values[i] == len(piece)

@@ -116,7 +116,8 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
 
     Examples
     --------
-    >>> dataset = ZarrWindowDataset(getfixture("small_store"), window=2, batch_size=4)
+    >>> from chunkstore.examples import small_store
+    >>> dataset = ZarrWindowDataset(small_store(), window=2, batch_size=4)
     >>> len(dataset)
     2
     >>> batch = next(iter(dataset))
@@ -195,7 +196,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         self.device = None if device is None else torch.device(device)
         self.transform = transform
         self.ahead = ahead
-        self._channels = channels
+        self.axes = channels
         self._given = (rank, world_size)
         self._place: Place | None = None
         self._stream = WindowStream(recipe, order, dtype=dtype, channels=channels, arena=self._arena())
@@ -264,6 +265,16 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
     def where(self, batch: Mapping[str, Any]) -> Where:
         """Return the store, sequence, obs and time of each window of a batch."""
         return locate_batch(self.recipe.stores, {k: to_host(batch[k]) for k in _PROVENANCE if k in batch})
+
+    def peek(self) -> Batch:
+        """Return the first batch of the epoch to come, without beginning it."""
+        self._refuse_fork()
+        position = Position.start(self._clock.upcoming.epoch, self._stream.order.lane_groups)
+        made = self._make(position, None, None)
+        try:
+            return next(made)[0]
+        finally:
+            made.close()
 
     # ---- epochs and checkpoints
 

@@ -43,7 +43,8 @@ class TrainingLoader(DataLoader["Batch"]):
     Examples
     --------
     >>> from chunkstore.torch import ZarrWindowDataset
-    >>> dataset = ZarrWindowDataset(getfixture("small_store"), window=2, batch_size=4)
+    >>> from chunkstore.examples import small_store
+    >>> dataset = ZarrWindowDataset(small_store(), window=2, batch_size=4)
     >>> loader = TrainingLoader(dataset)
     >>> for batch in loader:
     ...     state = loader.state_dict()  # counts this batch and none that was fetched ahead

@@ -43,7 +43,8 @@ class WindowDataset(Dataset["Sample"]):
 
     Examples
     --------
-    >>> windows = WindowDataset(getfixture("small_store"), window=2)
+    >>> from chunkstore.examples import small_store
+    >>> windows = WindowDataset(small_store(), window=2)
     >>> len(windows)
     7
     >>> windows[0]["x"].shape, int(windows[-1]["sequence"])

@@ -25,6 +25,8 @@ __all__ = ["Column", "KeyColumn", "Leaf", "Plan", "leaves", "make_plan"]
 
 ITEM = "[]"
 MAX_LEAVES = 20_000
+MAX_DEPTH = 64
+MAX_VECTOR = 1 << 20
 NUMBERS = ("boolean", "int", "long", "float", "double")
 KEY_KINDS = ("string", "bytes", "int", "long", "boolean", "enum", "fixed", "float", "double")
 _UNIT = {"millis": "milliseconds", "micros": "microseconds", "nanos": "nanoseconds"}
@@ -38,10 +40,8 @@ class Leaf:
     """Names of fields; ``[]`` goes into an array."""
     node: Node
     """What stands there; with the union around it taken off."""
-    nullable: bool
-    """Whether a null or another branch may stand there, or anywhere above."""
-    null_items: bool = False
-    """Whether a null may stand inside the innermost array."""
+    nulls: tuple[bool, ...]
+    """For each number of arrays above: whether a null, or another branch, may stand there."""
     kinds: tuple[str, ...] = ()
     """All kinds of a union of numbers."""
     reason: str = ""
@@ -57,6 +57,11 @@ class Leaf:
     def depth(self) -> int:
         """Number of arrays above."""
         return sum(s == ITEM for s in self.steps)
+
+    @property
+    def nullable(self) -> bool:
+        """Whether a null may stand anywhere on the path."""
+        return any(self.nulls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,9 @@ class Column:
     """Length of the vector; 0 for a scalar."""
     nullable: bool = False
     null_items: bool = False
+    """Whether a null may stand for one item of a vector."""
+    inner_obs: bool = False
+    """Whether the inner of two arrays holds the obs, the outer one the channels."""
     null_value: int | None = None
     """What stands for null, where no mask is wanted."""
     symbols: tuple[str, ...] = ()
@@ -82,6 +90,16 @@ class Column:
     units: str | None = None
     scale_factor: float | None = None
     long_name: str | None = None
+
+    @property
+    def path(self) -> str:
+        """Dotted path, as options name it."""
+        return ".".join(s for s in self.steps if s != ITEM)
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """Steps up to the array whose items are the obs, where a record is a sequence."""
+        return group_of(self.steps, 2 if self.inner_obs else 1)
 
     @property
     def masked(self) -> bool:
@@ -134,7 +152,7 @@ class Plan:
         """Arrays whose items are obs, as steps; ``((),)`` where records are obs."""
         if not self.per_record:
             return ((),)
-        return tuple(dict.fromkeys(group_of(c.steps) for c in self.columns))
+        return tuple(dict.fromkeys(c.group for c in self.columns))
 
     @property
     def row_bytes(self) -> int:
@@ -142,15 +160,16 @@ class Plan:
         return sum(np.dtype(c.dtype).itemsize * max(1, c.items) + c.masked for c in self.columns)
 
 
-def group_of(steps: Sequence[str]) -> tuple[str, ...]:
-    """Steps up to and with the first array.
+def group_of(steps: Sequence[str], depth: int = 1) -> tuple[str, ...]:
+    """Steps up to and with the first array, or the ``depth``-th.
 
     Examples
     --------
     >>> group_of(("lpc", "[]", "[]"))
     ('lpc', '[]')
     """
-    return tuple(steps[: list(steps).index(ITEM) + 1])
+    places = [i for i, s in enumerate(steps) if s == ITEM]
+    return tuple(steps[: places[depth - 1] + 1])
 
 
 def leaves(root: Node) -> list[Leaf]:
@@ -166,12 +185,7 @@ def leaves(root: Node) -> list[Leaf]:
     out: list[Leaf] = []
 
     def walk(
-        node: Node,
-        steps: tuple[str, ...],
-        nullable: bool,
-        null_items: bool,
-        busy: tuple[int, ...],
-        doc: str | None,
+        node: Node, steps: tuple[str, ...], nulls: tuple[bool, ...], busy: tuple[int, ...], doc: str | None
     ) -> None:
         if len(out) > MAX_LEAVES:
             raise UnsupportedError(
@@ -179,44 +193,44 @@ def leaves(root: Node) -> list[Leaf]:
             )
 
         def leaf(node: Node, reason: str = "", kinds: tuple[str, ...] = ()) -> None:
-            out.append(Leaf(steps, node, nullable, null_items, kinds, reason, doc))
+            out.append(Leaf(steps, node, nulls, kinds, reason, doc))
 
-        if len(steps) > 64:
-            return leaf(node, "it lies more than 64 levels deep")
-        if node.kind == "union":
+        kind = node.kind
+        if len(steps) > MAX_DEPTH:
+            leaf(node, f"it lies more than {MAX_DEPTH} levels deep")
+        elif kind == "union":
             branches = [b for b in node.branches if b.kind != "null"]
             if len(branches) < len(node.branches):
-                if steps and steps[-1] == ITEM:
-                    null_items = True
-                else:
-                    nullable = True
-            if not branches:
-                return leaf(node, "it is always null")
-            if len(branches) == 1:
-                return walk(branches[0], steps, nullable, null_items, busy, doc)
+                nulls = (*nulls[:-1], True)
             kinds = tuple(b.kind for b in branches)
-            if all(k in NUMBERS[1:] for k in kinds) and not any(b.logical for b in branches):
-                return leaf(node, kinds=kinds)
             records = [b for b in branches if b.kind == "record"]
-            if len(records) == 1 and not any(b.kind in ("array", "map") for b in branches):
-                return walk(records[0], steps, True, null_items, busy, doc)
-            return leaf(node, f"a union of {', '.join(kinds)} is not one type")
-        if node.kind == "record":
+            if not branches:
+                leaf(node, "it is always null")
+            elif len(branches) == 1:
+                walk(branches[0], steps, nulls, busy, doc)
+            elif all(k in NUMBERS[1:] for k in kinds) and not any(b.logical for b in branches):
+                leaf(node, kinds=kinds)
+            elif len(records) == 1 and "array" not in kinds and "map" not in kinds:
+                walk(records[0], steps, (*nulls[:-1], True), busy, doc)
+            else:
+                leaf(node, f"a union of {', '.join(kinds)} is not one type")
+        elif kind == "record":
             if id(node) in busy:
-                return leaf(node, f"the schema is recursive here ({node.name})")
-            for f in node.fields:
-                walk(f.node, (*steps, f.name), nullable, null_items, (*busy, id(node)), f.doc or None)
-            return None
-        if node.kind == "array":
+                leaf(node, f"the schema is recursive here ({node.name})")
+            else:
+                for f in node.fields:
+                    walk(f.node, (*steps, f.name), nulls, (*busy, id(node)), f.doc or None)
+        elif kind == "array":
             assert node.items is not None
-            return walk(node.items, (*steps, ITEM), nullable, null_items, busy, doc)
-        if node.kind == "map":
-            return leaf(node, "a map has no fixed set of fields")
-        if node.kind == "null":
-            return leaf(node, "it is always null")
-        return leaf(node)
+            walk(node.items, (*steps, ITEM), (*nulls, False), busy, doc)
+        elif kind == "map":
+            leaf(node, "a map has no fixed set of fields")
+        elif kind == "null":
+            leaf(node, "it is always null")
+        else:
+            leaf(node)
 
-    walk(root, (), False, False, (), None)
+    walk(root, (), (False,), (), None)
     return out
 
 
@@ -256,11 +270,25 @@ def _store_name(path: str, taken: set[str]) -> str:
     return name
 
 
-def column_of(
-    leaf: Leaf, per_record: bool, lengths: Mapping[str, int], null_values: Mapping[str, int]
-) -> Column | str:
-    """Decide what a leaf becomes along ``obs``; a text says why it cannot be stored."""
-    node, path = leaf.node, leaf.path
+def column_of(leaf: Leaf, options: AvroOptions, lengths: Mapping[str, int]) -> Column | str:
+    """Decide what a leaf becomes along ``obs``; a text says why it cannot be stored.
+
+    Parameters
+    ----------
+    leaf
+        A path of the reader's schema.
+    options
+        What the user asks for.
+    lengths
+        Steps of an array, joined with dots -> its length, where that is the same in all records seen.
+
+    Raises
+    ------
+    ConfigError
+        If an option does not fit the field.
+    """
+    node, path, kind = leaf.node, leaf.path, leaf.node.kind
+    per_record = options.sequence_per == "record"
     if leaf.reason:
         return leaf.reason
     depth = leaf.depth - per_record
@@ -268,7 +296,6 @@ def column_of(
         return "it stands outside the arrays whose items are the obs; take it as a label"
     if depth > 1:
         return "arrays nest deeper than vectors"
-    kind = node.kind
     if leaf.kinds:
         joined = _join(leaf.kinds)
         if joined is None:
@@ -282,7 +309,7 @@ def column_of(
     if node.logical == "decimal":
         if node.precision > 18:
             return f"a decimal of {node.precision} digits does not fit 64 bits (18 digits do)"
-        kind, dtype, scale = "decimal", "int64", 10.0**-node.scale
+        kind, dtype, scale = "decimal", "int64", float(f"1e-{node.scale}")
         attrs |= {"precision": node.precision, "scale": node.scale}
     elif node.logical == "duration":
         kind, dtype, items = "duration", "uint32", 3
@@ -290,7 +317,7 @@ def column_of(
     elif kind == "fixed":
         if node.size == 0:
             return "a fixed of 0 bytes holds nothing"
-        if node.size > 1 << 20:
+        if node.size > MAX_VECTOR:
             return f"a fixed of {node.size} bytes is too long for a vector"
         dtype, items = "uint8", node.size
     elif kind == "enum":
@@ -304,39 +331,65 @@ def column_of(
         ]
         if units is not None:
             dtype = "int64"
+    inner_obs = False
     if depth == 1:
         if items:
             return f"an array of {kind} values nests deeper than vectors"
-        if path not in lengths:
-            return "its arrays differ in length; give vector_lengths, or take a sequence per record"
-        items = lengths[path]
-        if items < 1:
-            return "its arrays are empty"
-    null_value = null_values.get(path)
-    if null_value is not None and not np.issubdtype(np.dtype(dtype), np.integer):
-        raise ConfigError(f"null_values names {path!r}, which is stored as {dtype}, not as an integer")
+        found = _vector(leaf, options, lengths)
+        if isinstance(found, str):
+            return found
+        items, inner_obs = found
+    row_null, item_null = leaf.nulls[int(per_record)], leaf.nulls[-1] if depth == 1 else False
+    if inner_obs:
+        row_null = False
+    null_value = options.null_values.get(path)
     if null_value is not None:
+        if not np.issubdtype(np.dtype(dtype), np.integer):
+            raise ConfigError(f"null_values names {path!r}, which is stored as {dtype}, not as an integer")
         info = np.iinfo(dtype)
         if not info.min <= null_value <= info.max:
             raise ConfigError(f"null_values[{path!r}] is {null_value}, which {dtype} cannot hold")
-    if leaf.null_items and depth == 1 and dtype not in ("float32", "float64") and null_value is None:
+    if item_null and not dtype.startswith("float") and null_value is None:
         return "its vectors hold nulls; give null_values"
-    nullable = leaf.nullable or leaf.null_items
     return Column(
         name=path,
         steps=leaf.steps,
         kind=kind,
         dtype=dtype,
         items=items,
-        nullable=nullable,
-        null_items=leaf.null_items and depth == 1,
-        null_value=null_value if nullable else None,
+        nullable=row_null or item_null,
+        null_items=item_null,
+        inner_obs=inner_obs,
+        null_value=null_value if row_null or item_null else None,
         symbols=symbols,
         attrs=attrs,
         units=units,
         scale_factor=scale,
         long_name=leaf.doc[:500] if leaf.doc else None,
     )
+
+
+def _vector(leaf: Leaf, options: AvroOptions, lengths: Mapping[str, int]) -> tuple[int, bool] | str:
+    """Length of a field's vectors, and whether the inner of two arrays holds the obs."""
+    path = leaf.path
+    given = options.vector_lengths.get(path)
+    if given is not None and not 1 <= given <= MAX_VECTOR:
+        raise ConfigError(f"vector_lengths[{path!r}] is {given}; it must be 1 to {MAX_VECTOR}")
+    last = lengths.get(".".join(group_of(leaf.steps, leaf.depth)))
+    if options.sequence_per != "record":
+        n = given or last
+        if n is None:
+            return "its arrays differ in length; give vector_lengths, or take a sequence per record"
+        return (n, False) if n <= MAX_VECTOR else f"its arrays of {n} items are too long for a vector"
+    first = lengths.get(".".join(group_of(leaf.steps, 1)))
+    inner = path in options.inner_obs
+    if not inner and options.obs_axis == "auto":
+        inner = (last is None and first is not None) or (given is not None and first == given != last)
+    inner = inner or options.obs_axis == "inner"
+    n = given or (first if inner else last)
+    if n is None:
+        return "its inner and outer arrays differ in length; give vector_lengths, and obs_axis"
+    return (n, inner) if n <= MAX_VECTOR else f"its arrays of {n} items are too long for a vector"
 
 
 def _key_column(path: str, by_path: Mapping[str, Leaf], what: str, taken: set[str]) -> KeyColumn:
@@ -384,12 +437,10 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
     UnsupportedError
         If a field that is asked for cannot be stored; the message says why.
     """
-    per_record = options.sequence_per == "record"
     every = leaves(root)
     by_path: dict[str, Leaf] = {}
     for leaf in every:
         by_path.setdefault(leaf.path, leaf)
-    lengths = dict(lengths) | dict(options.vector_lengths)
     taken: set[str] = set()
     keys = tuple(_key_column(p, by_path, "sequence key", set()) for p in options.sequence_key)
     labels = tuple(_key_column(p, by_path, "label", taken) for p in options.labels)
@@ -423,13 +474,14 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
         if path in names and not explicit:
             left[path] = "key or label"
             continue
-        column = column_of(leaf, per_record, lengths, options.null_values)
+        column = column_of(leaf, options, lengths)
         if isinstance(column, str):
             if explicit:
                 raise UnsupportedError(f"the field {path!r} cannot be stored: {column}")
             left[path] = column
             continue
         columns.append(column)
+    columns = _without_mixed(columns, left, wanted or ())
     if not columns:
         why = "; ".join(f"{p}: {r}" for p, r in list(left.items())[:10])
         raise ConfigError(f"no field is left to store ({why})")
@@ -440,7 +492,22 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
         if c.masked:
             taken.add(f"{name}_valid")
         named.append(_renamed(c, name))
-    return Plan(tuple(named), keys, labels, per_record, left)
+    return Plan(tuple(named), keys, labels, options.sequence_per == "record", left)
+
+
+def _without_mixed(columns: list[Column], left: dict[str, str], wanted: Sequence[str]) -> list[Column]:
+    """Leave out what stands beside channels: one array cannot hold both channels and obs."""
+    outer = {group_of(c.steps) for c in columns if c.inner_obs}
+    out = []
+    for c in columns:
+        if not c.inner_obs and ITEM in c.steps and group_of(c.steps) in outer:
+            reason = "its array holds channels, whose own arrays hold the obs"
+            if c.path in wanted:
+                raise UnsupportedError(f"the field {c.path!r} cannot be stored: {reason}")
+            left[c.path] = reason
+        else:
+            out.append(c)
+    return out
 
 
 def _renamed(column: Column, name: str) -> Column:

@@ -80,7 +80,7 @@ def drift(groups: Sequence[tuple[Node, list[FileSurvey]]]) -> list[Drift]:
         table = {}
         for leaf in leaves(node):
             depth = "[]" * leaf.depth
-            table.setdefault(leaf.path, type_text(leaf.node, leaf.nullable or leaf.null_items) + depth)
+            table.setdefault(leaf.path, type_text(leaf.node, leaf.nullable) + depth)
         tables.append((table, len(files)))
     out = []
     for path in dict.fromkeys(p for table, _ in tables for p in table):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import numpy as np
 
-from ingest.sources.avro.columns import ITEM, group_of
+from ingest.sources.avro.columns import ITEM
 from ingest.sources.avro.decoded import Decoded
 from ingest.sources.avro.faults import STATUS_CODES
 from ingest.sources.avro.schema import to_json
@@ -133,12 +133,24 @@ class FastavroDecoder:
     def _sizes(self, records: list[Any]) -> np.ndarray:
         found: np.ndarray | None = None
         for group in self.plan.groups:
-            sizes = np.array([len(_descend(r, group[:-1]) or ()) for r in records], np.int64)
+            sizes = np.array([len(_rows(r, group)) for r in records], np.int64)
             if found is not None and not np.array_equal(found, sizes):
                 raise _Bad("avro-array-lengths")
             found = sizes
         assert found is not None
         return found
+
+    @staticmethod
+    def _channels(c: Column, values: list[Any], inner: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        out = blank(c, len(values))
+        for i, row in enumerate(values):
+            if len(row) != c.items:
+                raise _Bad("avro-vector-length")
+            for k, item in enumerate(row):
+                found = _descend(item, inner)
+                if found is not None:
+                    out[i, k] = _convert(c, found)
+        return out, np.ones(len(values), bool)
 
     def _column(
         self, c: Column, records: list[Any], sizes: np.ndarray | None
@@ -146,9 +158,11 @@ class FastavroDecoder:
         if sizes is None:
             values, inner = records, c.steps
         else:
-            head = group_of(c.steps)
-            values = [item for r in records for item in (_descend(r, head[:-1]) or ())]
+            head = c.group
+            values = [item for r in records for item in _rows(r, head)]
             inner = c.steps[len(head) :]
+            if c.inner_obs:
+                return self._channels(c, values, inner)
         out = blank(c, len(values))
         valid = np.zeros(len(values), bool)
         for i, value in enumerate(values):
@@ -170,6 +184,20 @@ class FastavroDecoder:
                     out[i] = _convert(c, found)
                     valid[i] = True
         return out, valid
+
+
+def _rows(record: Any, group: Sequence[str]) -> Any:
+    """The obs of one record: the items of its array, or tuples of one item of each channel."""
+    cut = list(group).index(ITEM)
+    outer = _descend(record, group[:cut]) or ()
+    if group.count(ITEM) == 1:
+        return outer
+    inner = [_descend(channel, group[cut + 1 : -1]) for channel in outer]
+    if any(channel is None for channel in inner):
+        raise _Bad("avro-null-vector")
+    if len({len(channel) for channel in inner}) > 1:
+        raise _Bad("avro-array-lengths")
+    return list(zip(*inner, strict=True))
 
 
 def blank(c: Column, rows: int) -> np.ndarray:

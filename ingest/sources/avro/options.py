@@ -61,6 +61,8 @@ class AvroOptions:
     """Integer field -> value that stands for null, in place of a mask."""
     vector_lengths: Mapping[str, int] = field(default_factory=dict)
     """Array field -> length of its vectors; by default as the first records have it."""
+    obs_axis: str = "auto"
+    """Which of two nested arrays holds the obs of a record: ``outer``, ``inner``, or ``auto`` (the one that varies)."""
     decoder: str = "auto"
     """``auto``, ``kernel`` or ``fastavro``."""
     max_block_bytes: int | str = "256MiB"
@@ -71,11 +73,11 @@ class AvroOptions:
     """Encoded bytes that one task reads."""
     storage_options: Mapping[str, Any] = field(default_factory=dict)
     """Passed to fsspec for remote inputs."""
-    keys: tuple[str, ...] = ()
-    """Set by the scan: the sequence ids of placed inputs."""
+    inner_obs: tuple[str, ...] = ()
+    """Set by the scan: fields whose inner arrays hold the obs."""
 
     def __post_init__(self) -> None:
-        for name in (*_TUPLES, "keys"):
+        for name in (*_TUPLES, "inner_obs"):
             value = getattr(self, name)
             if isinstance(value, str):
                 value = tuple(v.strip() for v in value.split(",") if v.strip())
@@ -95,6 +97,7 @@ class AvroOptions:
             ("on_disorder", ("error", "keep", "sort")),
             ("on_drift", ("fail", "union")),
             ("decoder", ("auto", "kernel", "fastavro")),
+            ("obs_axis", ("auto", "outer", "inner")),
         ):
             if getattr(self, name) not in allowed:
                 raise ConfigError(
@@ -123,7 +126,7 @@ class AvroOptions:
         unknown = sorted(set(options) - known)
         if unknown:
             raise ConfigError(
-                f"the Avro source has no option {unknown[0]!r}; it has {', '.join(sorted(known - {'keys'}))}"
+                f"the Avro source has no option {unknown[0]!r}; it has {', '.join(sorted(known - {'inner_obs'}))}"
             )
         return cls(**dict(options))
 

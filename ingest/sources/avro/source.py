@@ -7,22 +7,24 @@ key or by record are *staged*: keys and lengths are found while reading.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chunkstore.errors import InputError, SourceChangedError
+from chunkstore.errors import InputError, SourceChangedError, UnsupportedError
 from chunkstore.layout import parse_bytes
 from ingest.protocol import Batch, ColumnSpec, CutRule, Fault, Scan
 from ingest.sources.avro import codecs, schema
-from ingest.sources.avro.columns import make_plan
+from ingest.sources.avro.columns import make_plan, time_step
 from ingest.sources.avro.container import BlockTable, Header, printable, read_header, walk
 from ingest.sources.avro.drift import resolve_schemas
 from ingest.sources.avro.faults import CODES, STATUS_CODES
 from ingest.sources.avro.inputs import open_input
 from ingest.sources.avro.options import AvroOptions
 from ingest.sources.avro.parts import PartTable
+from ingest.sources.avro.peek import array_lengths
 from ingest.sources.avro.rows import RowMaker
 from ingest.sources.avro.survey import believed, limits_of, lost_rows, survey_file
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from ingest.sources.avro.survey import FileSurvey
 
 __all__ = ["AvroSource"]
+
+logger = logging.getLogger(__name__)
 
 _RAW = 8 << 20
 _ARENA = 32 << 20
@@ -115,14 +119,10 @@ class AvroSource:
         plan = make_plan(reader, self.options, lengths)
         options = self.options.to_mapping() | {
             "reader_schema": schema.to_json(reader),
-            "fields": [".".join(s for s in c.steps if s != "[]") for c in plan.columns],
+            "fields": [c.path for c in plan.columns],
             "exclude": [],
-            "vector_lengths": {
-                p: n
-                for p, n in lengths.items()
-                if any(".".join(s for s in c.steps if s != "[]") == p for c in plan.columns)
-            }
-            | dict(self.options.vector_lengths),
+            "vector_lengths": {c.path: c.items for c in plan.columns if "[]" in c.steps and c.items},
+            "inner_obs": [c.path for c in plan.columns if c.inner_obs],
             "on_drift": "union",
         }
         parts = PartTable(good, self.options, plan)
@@ -149,11 +149,9 @@ class AvroSource:
 
     @staticmethod
     def _column_name(plan: Plan, path: str) -> str:
-        return next(c.name for c in plan.columns if ".".join(s for s in c.steps if s != "[]") == path)
+        return next(c.name for c in plan.columns if c.path == path)
 
     def _cut(self, plan: Plan) -> CutRule | None:
-        from ingest.sources.avro.columns import time_step
-
         gap = self.options.max_gap
         if not self.options.cut_on and gap is None:
             return None
@@ -164,12 +162,9 @@ class AvroSource:
         return CutRule(tuple(self._column_name(plan, p) for p in self.options.cut_on), step)
 
     def _lengths(self, good: Sequence[FileSurvey]) -> dict[str, int]:
-        """Lengths of the vectors, from the first records of one block of every schema (in JSON)."""
-        from ingest.sources.avro.peek import array_lengths
-
+        """Lengths of arrays that are the same in the first records of one block of every schema, by their steps."""
         found: dict[str, set[int]] = {}
         seen: set[bytes] = set()
-        depth = 2 if self.options.sequence_per == "record" else 1
         for s in good:
             assert s.header is not None
             assert s.node is not None
@@ -180,9 +175,8 @@ class AvroSource:
                 continue
             seen.add(s.header.schema)
             for steps, sizes in array_lengths(s.node, *block).items():
-                if steps.count("[]") == depth:
-                    found.setdefault(".".join(x for x in steps if x != "[]"), set()).update(sizes - {0})
-        return _spread({p: next(iter(n)) for p, n in found.items() if len(n) == 1}, good)
+                found.setdefault(".".join(steps), set()).update(sizes - {0})
+        return {steps: next(iter(n)) for steps, n in found.items() if len(n) == 1}
 
     def _first_block(self, s: FileSurvey) -> tuple[bytes | bytearray | memoryview, int] | None:
         assert s.header is not None
@@ -253,24 +247,25 @@ class AvroSource:
 
 
 def make_decoder(writer: schema.Node, reader: schema.Node, plan: Plan, which: str) -> Decoder:
-    """The kernel where it takes the schema, else fastavro."""
+    """Make the kernel where it takes the schema, else fastavro.
+
+    Raises
+    ------
+    UnsupportedError
+        If the kernel is asked for and does not take the schema.
+    """
     from ingest.sources.avro.fallback import FastavroDecoder
 
+    if which != "fastavro":
+        from ingest.sources.avro.kernel_decoder import KernelDecoder
+
+        try:
+            return KernelDecoder(writer, reader, plan)
+        except UnsupportedError as error:
+            if which == "kernel":
+                raise
+            logger.info("fastavro decodes %s: %s", writer.name or writer.kind, error)
     return FastavroDecoder(writer, reader, plan)
-
-
-def _spread(lengths: dict[str, int], good: Sequence[FileSurvey]) -> dict[str, int]:
-    """Give every field inside an array the length of the array."""
-    from ingest.sources.avro.columns import leaves
-
-    out = dict(lengths)
-    for node in {id(s.node): s.node for s in good}.values():
-        assert node is not None
-        for leaf in leaves(node):
-            for path, n in lengths.items():
-                if leaf.path == path or leaf.path.startswith(path + "."):
-                    out.setdefault(leaf.path, n)
-    return out
 
 
 def _versions() -> dict[str, str]:

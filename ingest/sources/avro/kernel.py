@@ -1,0 +1,800 @@
+"""The interpreter of decoding programs, compiled with numba: blocks in, columns out, GIL released.
+
+Every read is checked against the end of its block before it is done, every store goes to a row that was
+counted before, loops and calls are bounded by the bytes of the block. What does not fit ends the block with a
+status. The program is trusted, the bytes are not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from ingest.sources.avro import opcodes as oc
+from ingest.sources.avro.walk_kernel import jit
+
+__all__ = ["decode_blocks", "rehash"]
+
+END, JUMP, UNION, NULLABLE, ARRAY, NEXT = oc.END, oc.JUMP, oc.UNION, oc.NULLABLE, oc.ARRAY, oc.NEXT
+CALL, RETURN, FAIL, MARK, BACK = oc.CALL, oc.RETURN, oc.FAIL, oc.MARK, oc.BACK
+SKIP, SKIP_VARINT, SKIP_BYTES, SKIP_BOOL, SKIP_ENUM = (
+    oc.SKIP,
+    oc.SKIP_VARINT,
+    oc.SKIP_BYTES,
+    oc.SKIP_BOOL,
+    oc.SKIP_ENUM,
+)
+BOOL, INT, LONG, INT_F32, INT_F64 = oc.BOOL, oc.INT, oc.LONG, oc.INT_F32, oc.INT_F64
+COPY32, COPY64, F32_F64, BYTES = oc.COPY32, oc.COPY64, oc.F32_F64, oc.BYTES
+ENUM8, ENUM16, ENUM32, DECIMAL, DECIMAL_FIXED = oc.ENUM8, oc.ENUM16, oc.ENUM32, oc.DECIMAL, oc.DECIMAL_FIXED
+NULL_COPY32, NULL_COPY64 = oc.NULL_COPY32, oc.NULL_COPY64
+FILL8, FILL16, FILL32, FILL64 = oc.FILL8, oc.FILL16, oc.FILL32, oc.FILL64
+KEY_BYTES, KEY_LONG, KEY_FIXED, KEY_ENUM = oc.KEY_BYTES, oc.KEY_LONG, oc.KEY_FIXED, oc.KEY_ENUM
+KEY_BOOL, KEY_F32, KEY_F64, KEY_CONST = oc.KEY_BOOL, oc.KEY_F32, oc.KEY_F64, oc.KEY_CONST
+OVERRUN, TRAILING, BAD_VARINT, BAD_UNION = oc.OVERRUN, oc.TRAILING, oc.BAD_VARINT, oc.BAD_UNION
+BAD_ENUM, BAD_BOOL, BAD_LENGTH, BAD_ARRAY_SIZE = oc.BAD_ENUM, oc.BAD_BOOL, oc.BAD_LENGTH, oc.BAD_ARRAY_SIZE
+BAD_VECTOR, BAD_ARRAYS, BAD_UTF8, BAD_DECIMAL = oc.BAD_VECTOR, oc.BAD_ARRAYS, oc.BAD_UTF8, oc.BAD_DECIMAL
+TOO_DEEP, NULL_VECTOR, GROW, MAX_EMPTY_ITEMS = oc.TOO_DEEP, oc.NULL_VECTOR, oc.GROW, oc.MAX_EMPTY_ITEMS
+
+INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
+K1 = np.uint64(0x9E3779B97F4A7C15)
+U0, U1, U7, U8, U32, U63, U127, U128 = (np.uint64(n) for n in (0, 1, 7, 8, 32, 63, 127, 128))
+
+
+def _loader(bits: int) -> Any:
+    """Make an unaligned little-endian load from bytes; the caller has checked the bounds."""
+
+    @intrinsic
+    def load(typing_context: Any, array: Any, index: Any) -> Any:  # noqa: ARG001 # numba's signature
+        signature = (types.uint64 if bits == 64 else types.uint32 if bits == 32 else types.uint8)(
+            array, index
+        )
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            place = builder.gep(data, [args[1]])
+            kind = ir.IntType(bits)
+            return builder.load(builder.bitcast(place, kind.as_pointer()), align=1)
+
+        return signature, codegen
+
+    return load
+
+
+load8, load32, load64 = _loader(8), _loader(32), _loader(64)
+
+
+@jit
+def varint(buf: np.ndarray, pos: int, end: int) -> tuple[int, int]:
+    """Read a zigzag number: (value, next place); the place is -1 where the block ends, -2 for bad bytes."""
+    if pos >= end:
+        return 0, -1
+    byte = np.uint64(load8(buf, pos))
+    pos += 1
+    if byte < U128:
+        return np.int64(byte >> U1) ^ -np.int64(byte & U1), pos
+    value = byte & U127
+    shift = U7
+    while True:
+        if pos >= end:
+            return 0, -1
+        byte = np.uint64(load8(buf, pos))
+        pos += 1
+        if shift == U63 and byte > U1:
+            return 0, -2
+        value |= (byte & U127) << shift
+        if byte < U128:
+            break
+        shift += U7
+    return np.int64(value >> U1) ^ -np.int64(value & U1), pos
+
+
+@jit
+def utf8(buf: np.ndarray, at: int, end: int) -> bool:
+    """Whether bytes are valid UTF-8."""
+    while at < end:
+        if at + 8 <= end and load64(buf, at) & np.uint64(0x8080808080808080) == U0:
+            at += 8
+            continue
+        c = buf[at]
+        at += 1
+        if c < 0x80:
+            continue
+        if 0xC2 <= c <= 0xDF:
+            more = 1
+        elif 0xE0 <= c <= 0xEF:
+            more = 2
+        elif 0xF0 <= c <= 0xF4:
+            more = 3
+        else:
+            return False
+        if at + more > end:
+            return False
+        second = buf[at]
+        if second & 0xC0 != 0x80:
+            return False
+        if (
+            (c == 0xE0 and second < 0xA0)
+            or (c == 0xED and second > 0x9F)
+            or (c == 0xF0 and second < 0x90)
+            or (c == 0xF4 and second > 0x8F)
+        ):
+            return False
+        for i in range(1, more):
+            if buf[at + i] & 0xC0 != 0x80:
+                return False
+        at += more
+    return True
+
+
+@jit
+def hash_bytes(buf: np.ndarray, at: int, end: int, seed: np.uint64) -> np.uint64:
+    """A keyed hash, so that nobody can prepare keys that collide."""
+    h = seed ^ (np.uint64(end - at) * K1)
+    while at + 8 <= end:
+        h = (h ^ load64(buf, at)) * K1
+        h ^= h >> U32
+        at += 8
+    word = U0
+    while at < end:
+        word = (word << U8) | np.uint64(load8(buf, at))
+        at += 1
+    h = (h ^ word) * K1
+    h ^= h >> U32
+    h = (h ^ seed) * K1
+    return h ^ (h >> U32)
+
+
+@jit
+def same_bytes(buf: np.ndarray, a: int, b: int, n: int) -> bool:
+    """Whether two stretches of ``n`` bytes are equal."""
+    i = 0
+    while i + 8 <= n:
+        if load64(buf, a + i) != load64(buf, b + i):
+            return False
+        i += 8
+    while i < n:
+        if load8(buf, a + i) != load8(buf, b + i):
+            return False
+        i += 1
+    return True
+
+
+@jit
+def intern(
+    buf: np.ndarray,
+    t: int,
+    value: int,
+    length: int,
+    seed: np.uint64,
+    table: np.ndarray,
+    offs: np.ndarray,
+    lens: np.ndarray,
+    hashes: np.ndarray,
+    used: np.ndarray,
+    last: np.ndarray,
+) -> int:
+    """Code of a key in dictionary ``t``; -1 where it is full.
+
+    ``length`` >= 0: bytes of ``buf`` from ``value`` on; else a number (-1), null (-2) or constant (-3).
+    """
+    code = last[t]
+    if code >= 0 and lens[t, code] == length:
+        if length < 0:
+            if offs[t, code] == value:
+                return np.int64(code)
+        elif same_bytes(buf, offs[t, code], value, length):
+            return np.int64(code)
+    if length >= 0:
+        h = hash_bytes(buf, value, value + length, seed)
+    else:
+        h = (np.uint64(value) ^ seed ^ np.uint64(-length)) * K1
+        h ^= h >> U32
+        h = (h ^ seed) * K1
+        h ^= h >> U32
+    mask = np.uint64(table.shape[1] - 1)
+    slot = h & mask
+    while True:
+        code = np.int64(table[t, slot])
+        if code < 0:
+            break
+        if hashes[t, code] == h and lens[t, code] == length:
+            if length < 0:
+                if offs[t, code] == value:
+                    last[t] = code
+                    return code
+            elif same_bytes(buf, offs[t, code], value, length):
+                last[t] = code
+                return code
+        slot = (slot + U1) & mask
+    code = used[t]
+    if code >= offs.shape[1]:
+        return -1
+    table[t, slot] = code
+    offs[t, code] = value
+    lens[t, code] = length
+    hashes[t, code] = h
+    used[t] = code + 1
+    last[t] = code
+    return np.int64(code)
+
+
+@jit
+def rehash(table: np.ndarray, hashes: np.ndarray, used: np.ndarray) -> None:
+    """Put all entries into a larger table."""
+    mask = np.uint64(table.shape[1] - 1)
+    for t in range(table.shape[0]):
+        for code in range(used[t]):
+            slot = hashes[t, code] & mask
+            while table[t, slot] >= 0:
+                slot = (slot + U1) & mask
+            table[t, slot] = code
+
+
+@jit
+def decode_blocks(
+    buf: np.ndarray,
+    starts: np.ndarray,
+    stops: np.ndarray,
+    counts: np.ndarray,
+    firsts: np.ndarray,
+    begin: int,
+    prog: np.ndarray,
+    aux: np.ndarray,
+    cur: np.ndarray,
+    caps: np.ndarray,
+    o8: np.ndarray,
+    o16: np.ndarray,
+    o32: np.ndarray,
+    o64: np.ndarray,
+    f32: np.ndarray,
+    f64: np.ndarray,
+    stack: np.ndarray,
+    rowlen: np.ndarray,
+    checked: np.ndarray,
+    status: np.ndarray,
+    where: np.ndarray,
+    codes: np.ndarray,
+    table: np.ndarray,
+    offs: np.ndarray,
+    lens: np.ndarray,
+    hashes: np.ndarray,
+    used: np.ndarray,
+    last: np.ndarray,
+    seed: np.uint64,
+) -> int:
+    """Decode blocks from ``begin`` on; return the number of blocks, or the one at which a dictionary was full.
+
+    Parameters
+    ----------
+    buf : uint8[n]
+        Decompressed bytes of all blocks.
+    starts, stops, counts, firsts : int64[blocks]
+        Where each lies, its records, and the number of its first record. ``stop < start``: left out.
+    prog : int64[instructions, 8]
+    aux : int64[m]
+        Targets of unions and codes of enums.
+    cur, caps : int64[cursors]
+        Next row of each cursor, and how many rows there is room for; cursor 0 is the record.
+    o8, o16, o32, o64, f32, f64 : views of one output arena
+    stack : int64[depth, 4]
+    rowlen : int64[cursors, records]
+        Out: items of each record, where arrays are obs.
+    checked : int64[n]
+        Cursors whose lengths must agree in each record.
+    status, where : [blocks]
+        Out: what was wrong, and at which byte of the block.
+    codes : int32[tables, records]
+        Out: codes of keys and labels; the arrays after it are their dictionaries.
+    """
+    depth = stack.shape[0]
+    cursors = cur.size
+    before = np.zeros(cursors, np.int64)
+    at_block = np.zeros(cursors, np.int64)
+    for b in range(begin, starts.size):
+        if stops[b] < starts[b]:
+            continue
+        pos = starts[b]
+        end = stops[b]
+        for g in range(cursors):
+            at_block[g] = cur[g]
+        bad = 0
+        sp = 0
+        k = 0
+        mark = 0
+        rec = firsts[b]
+        rec_end = rec + counts[b]
+        while rec < rec_end:
+            cur[0] = rec
+            for g in range(1, cursors):
+                before[g] = cur[g]
+            pc = 0
+            sp = 0
+            k = 0
+            place = pos
+            while True:
+                op = prog[pc, 0]
+                if op == COPY32:
+                    if end - pos < 4:
+                        bad = OVERRUN
+                        break
+                    o32[prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k] = load32(buf, pos)
+                    pos += 4
+                    pc += 1
+                elif op == COPY64:
+                    if end - pos < 8:
+                        bad = OVERRUN
+                        break
+                    o64[prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k] = load64(buf, pos)
+                    pos += 8
+                    pc += 1
+                elif op == NULL_COPY64:
+                    branch, place = varint(buf, pos, end)
+                    if place < 0:
+                        bad = OVERRUN if place == -1 else BAD_VARINT
+                        break
+                    pos = place
+                    to = prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k
+                    if branch == prog[pc, 4]:
+                        o64[to] = np.uint64(prog[pc, 5])
+                    elif branch == 1 - prog[pc, 4]:
+                        if end - pos < 8:
+                            bad = OVERRUN
+                            break
+                        o64[to] = load64(buf, pos)
+                        pos += 8
+                    else:
+                        bad = BAD_UNION
+                        break
+                    pc += 1
+                elif op == NULL_COPY32:
+                    branch, place = varint(buf, pos, end)
+                    if place < 0:
+                        bad = OVERRUN if place == -1 else BAD_VARINT
+                        break
+                    pos = place
+                    to = prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k
+                    if branch == prog[pc, 4]:
+                        o32[to] = np.uint32(prog[pc, 5])
+                    elif branch == 1 - prog[pc, 4]:
+                        if end - pos < 4:
+                            bad = OVERRUN
+                            break
+                        o32[to] = load32(buf, pos)
+                        pos += 4
+                    else:
+                        bad = BAD_UNION
+                        break
+                    pc += 1
+                elif op == LONG or op == INT or op == INT_F64 or op == INT_F32:
+                    value, place = varint(buf, pos, end)
+                    if place < 0:
+                        bad = OVERRUN if place == -1 else BAD_VARINT
+                        break
+                    pos = place
+                    to = prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k
+                    if prog[pc, 4] == 1 and (value < INT32_MIN or value > INT32_MAX):
+                        bad = BAD_VARINT
+                        break
+                    if op == LONG:
+                        o64[to] = np.uint64(value)
+                    elif op == INT:
+                        o32[to] = np.uint32(value)
+                    elif op == INT_F64:
+                        f64[to] = np.float64(value)
+                    else:
+                        f32[to] = np.float32(np.float64(value))
+                    pc += 1
+                elif op == SKIP:
+                    if end - pos < prog[pc, 1]:
+                        bad = OVERRUN
+                        break
+                    pos += prog[pc, 1]
+                    pc += 1
+                elif op == SKIP_VARINT:
+                    for _ in range(prog[pc, 1]):
+                        value, place = varint(buf, pos, end)
+                        if place < 0:
+                            break
+                        pos = place
+                    if place < 0:
+                        bad = OVERRUN if place == -1 else BAD_VARINT
+                        break
+                    pc += 1
+                elif op == SKIP_BYTES:
+                    value, place = varint(buf, pos, end)
+                    if place < 0:
+                        bad = OVERRUN if place == -1 else BAD_VARINT
+                        break
+                    pos = place
+                    if value < 0 or value > end - pos:
+                        bad = BAD_LENGTH
+                        break
+                    pos += value
+                    pc += 1
+                elif op == KEY_BYTES:
+                    value, place = varint(buf, pos, end)
+                    if place < 0:
+                        bad = OVERRUN if place == -1 else BAD_VARINT
+                        break
+                    pos = place
+                    if value < 0 or value > end - pos:
+                        bad = BAD_LENGTH
+                        break
+                    t = prog[pc, 1]
+                    known = used[t]
+                    code = intern(buf, t, pos, value, seed, table, offs, lens, hashes, used, last)
+                    if code < 0:
+                        bad = GROW
+                        break
+                    if code >= known and prog[pc, 2] == 1 and not utf8(buf, pos, pos + value):
+                        lens[t, code] = -9  # an entry that nothing equals
+                        bad = BAD_UTF8
+                        break
+                    codes[t, rec] = code
+                    pos += value
+                    pc += 1
+                elif op == END:
+                    break
+                elif op == NULLABLE:
+                    branch, place = varint(buf, pos, end)
+                    if place < 0:
+                        bad = OVERRUN if place == -1 else BAD_VARINT
+                        break
+                    pos = place
+                    if branch == prog[pc, 1]:
+                        pc = prog[pc, 2]
+                    elif branch == 1 - prog[pc, 1]:
+                        pc += 1
+                    else:
+                        bad = BAD_UNION
+                        break
+                elif op == JUMP:
+                    pc = prog[pc, 1]
+                elif op == FILL8 or op == FILL16 or op == FILL32 or op == FILL64:
+                    to = prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k
+                    for i in range(to, to + prog[pc, 5]):
+                        if op == FILL8:
+                            o8[i] = np.uint8(prog[pc, 4] & 255)
+                        elif op == FILL16:
+                            o16[i] = np.uint16(prog[pc, 4] & 65535)
+                        elif op == FILL32:
+                            o32[i] = np.uint32(prog[pc, 4] & 4294967295)
+                        else:
+                            o64[i] = np.uint64(prog[pc, 4])
+                    pc += 1
+                elif op == BOOL or op == SKIP_BOOL:
+                    if pos >= end:
+                        bad = OVERRUN
+                        break
+                    byte = load8(buf, pos)
+                    if byte > 1:
+                        bad = BAD_BOOL
+                        break
+                    pos += 1
+                    if op == BOOL:
+                        o8[prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k] = byte
+                    pc += 1
+                elif op == ENUM8 or op == ENUM16 or op == ENUM32 or op == SKIP_ENUM:
+                    value, place = varint(buf, pos, end)
+                    if place < 0:
+                        bad = OVERRUN if place == -1 else BAD_VARINT
+                        break
+                    if op == SKIP_ENUM:
+                        if value < 0 or value >= prog[pc, 1]:
+                            bad = BAD_ENUM
+                            break
+                    else:
+                        if value < 0 or value >= prog[pc, 5]:
+                            bad = BAD_ENUM
+                            break
+                        code = aux[prog[pc, 4] + value]
+                        if code < 0:
+                            bad = BAD_ENUM
+                            break
+                        to = prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k
+                        if op == ENUM8:
+                            o8[to] = np.uint8(code)
+                        elif op == ENUM16:
+                            o16[to] = np.uint16(code)
+                        else:
+                            o32[to] = np.uint32(code)
+                    pos = place
+                    pc += 1
+                elif op == F32_F64:
+                    if end - pos < 4:
+                        bad = OVERRUN
+                        break
+                    to = prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k
+                    o32[2 * to] = load32(buf, pos)
+                    f64[to] = np.float64(f32[2 * to])
+                    pos += 4
+                    pc += 1
+                elif op == BYTES:
+                    n = prog[pc, 4]
+                    if end - pos < n:
+                        bad = OVERRUN
+                        break
+                    to = prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2]
+                    for i in range(n):
+                        o8[to + i] = load8(buf, pos + i)
+                    pos += n
+                    pc += 1
+                elif op == DECIMAL or op == DECIMAL_FIXED:
+                    if op == DECIMAL:
+                        n, place = varint(buf, pos, end)
+                        if place < 0:
+                            bad = OVERRUN if place == -1 else BAD_VARINT
+                            break
+                        pos = place
+                        if n < 0:
+                            bad = BAD_LENGTH
+                            break
+                    else:
+                        n = prog[pc, 4]
+                    if n > end - pos:
+                        bad = BAD_LENGTH if op == DECIMAL else OVERRUN
+                        break
+                    number = np.uint64(0)
+                    sign = np.uint8(0)
+                    if n > 0 and load8(buf, pos) > 127:
+                        sign = np.uint8(255)
+                        number = ~number
+                    for i in range(n):
+                        byte = load8(buf, pos + i)
+                        if i < n - 8 and byte != sign:
+                            bad = BAD_DECIMAL
+                            break
+                        number = (number << U8) | np.uint64(byte)
+                    if n > 8 and bad == 0 and (load8(buf, pos + n - 8) > 127) != (sign == 255):
+                        bad = BAD_DECIMAL
+                    if bad != 0:
+                        break
+                    o64[prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k] = number
+                    pos += n
+                    pc += 1
+                elif op == ARRAY:
+                    if sp >= depth:
+                        bad = TOO_DEEP
+                        break
+                    stack[sp, 0] = -1  # items left in the run; -1: not begun
+                    stack[sp, 1] = -1  # where the run must end
+                    stack[sp, 2] = 0  # items in all
+                    stack[sp, 3] = cur[prog[pc, 4]] if prog[pc, 2] == 3 else k
+                    if prog[pc, 2] == 1:
+                        k = 0
+                    sp += 1
+                    pc = prog[pc, 1]
+                elif op == NEXT:
+                    f = sp - 1
+                    mode = prog[pc, 2]
+                    if stack[f, 0] >= 0:
+                        if mode == 1:
+                            k += 1
+                        elif mode >= 2:
+                            cur[prog[pc, 4]] += 1
+                        if stack[f, 0] > 0:
+                            stack[f, 0] -= 1
+                            pc = prog[pc, 1]
+                            continue
+                    least = prog[pc, 5]
+                    inside = False
+                    while True:
+                        if stack[f, 1] >= 0 and pos != stack[f, 1]:
+                            bad = BAD_ARRAY_SIZE
+                            break
+                        count, place = varint(buf, pos, end)
+                        if place < 0:
+                            bad = OVERRUN if place == -1 else BAD_VARINT
+                            break
+                        pos = place
+                        stack[f, 1] = -1
+                        if count == 0:
+                            break
+                        if count < 0:
+                            count = -count
+                            size, place = varint(buf, pos, end)
+                            if place < 0:
+                                bad = OVERRUN if place == -1 else BAD_VARINT
+                                break
+                            pos = place
+                            if count < 0 or size < 0 or size > end - pos:
+                                bad = BAD_LENGTH
+                                break
+                            stack[f, 1] = pos + size
+                        if least > 0:
+                            if count > (end - pos) // least:
+                                bad = BAD_LENGTH
+                                break
+                        elif mode == 0:
+                            continue  # items without bytes that nobody wants
+                        elif count > MAX_EMPTY_ITEMS:
+                            bad = BAD_LENGTH
+                            break
+                        stack[f, 2] += count
+                        if mode == 1:
+                            if stack[f, 2] > prog[pc, 3]:
+                                bad = BAD_VECTOR
+                                break
+                        elif mode >= 2 and count > caps[prog[pc, 4]] - cur[prog[pc, 4]]:
+                            bad = BAD_LENGTH
+                            break
+                        single = prog[pc, 6]
+                        if single < 0:
+                            inside = True
+                            break
+                        # A body of one plain instruction: the whole run at once.
+                        body = prog[pc, 1]
+                        if single == SKIP:
+                            n = count * prog[body, 1]
+                            if n > end - pos:
+                                bad = OVERRUN
+                                break
+                            pos += n
+                        elif single == SKIP_VARINT:
+                            for _ in range(count * prog[body, 1]):
+                                value, place = varint(buf, pos, end)
+                                if place < 0:
+                                    break
+                                pos = place
+                            if place < 0:
+                                bad = OVERRUN if place == -1 else BAD_VARINT
+                                break
+                        else:
+                            width = 4 if single == COPY32 else 8
+                            if count * width > end - pos:
+                                bad = OVERRUN
+                                break
+                            to = prog[body, 1] + cur[prog[body, 3]] * prog[body, 2] + k
+                            step = 1 if mode == 1 else prog[body, 2]
+                            if single == COPY32:
+                                for i in range(count):
+                                    o32[to + i * step] = load32(buf, pos + 4 * i)
+                            else:
+                                for i in range(count):
+                                    o64[to + i * step] = load64(buf, pos + 8 * i)
+                            pos += count * width
+                            if mode == 1:
+                                k += count
+                            else:
+                                cur[prog[pc, 4]] += count
+                    if bad != 0:
+                        break
+                    if inside:
+                        stack[f, 0] = count - 1
+                        pc = prog[pc, 1]
+                        continue
+                    if mode == 1:
+                        if stack[f, 2] != prog[pc, 3] and (stack[f, 2] != 0 or prog[pc, 4] == 0):
+                            bad = BAD_VECTOR
+                            break
+                        k = stack[f, 3]
+                    elif mode == 3:
+                        # One channel of a record is complete: all have the length of the first.
+                        g = prog[pc, 4]
+                        if k == 0:
+                            stack[f, 2] = cur[g] - stack[f, 3]
+                            rowlen[g, rec] = stack[f, 2]
+                        elif cur[g] - stack[f, 3] != rowlen[g, rec]:
+                            bad = BAD_ARRAYS
+                            break
+                        cur[g] = stack[f, 3]
+                        if k == prog[pc, 3] - 1:
+                            cur[g] += rowlen[g, rec]
+                    sp -= 1
+                    pc += 1
+                elif op == UNION:
+                    branch, place = varint(buf, pos, end)
+                    if place < 0:
+                        bad = OVERRUN if place == -1 else BAD_VARINT
+                        break
+                    pos = place
+                    if branch < 0 or branch >= prog[pc, 2]:
+                        bad = BAD_UNION
+                        break
+                    pc = aux[prog[pc, 1] + branch]
+                elif op == CALL:
+                    if sp >= depth:
+                        bad = TOO_DEEP
+                        break
+                    stack[sp, 0] = pc + 1
+                    sp += 1
+                    pc = prog[pc, 1]
+                elif op == RETURN:
+                    sp -= 1
+                    pc = stack[sp, 0]
+                elif op == MARK:
+                    mark = pos
+                    pc += 1
+                elif op == BACK:
+                    pos = mark
+                    pc += 1
+                elif op == FAIL:
+                    bad = prog[pc, 1]
+                    break
+                else:
+                    # Keys that are not strings: a number, and how it is meant.
+                    t = prog[pc, 1]
+                    kind = -1
+                    value = np.int64(0)
+                    if op == KEY_LONG or op == KEY_ENUM:
+                        value, place = varint(buf, pos, end)
+                        if place < 0:
+                            bad = OVERRUN if place == -1 else BAD_VARINT
+                            break
+                        pos = place
+                        if op == KEY_ENUM:
+                            if value < 0 or value >= prog[pc, 3] or aux[prog[pc, 2] + value] < 0:
+                                bad = BAD_ENUM
+                                break
+                            value = aux[prog[pc, 2] + value]
+                    elif op == KEY_FIXED:
+                        if end - pos < prog[pc, 2]:
+                            bad = OVERRUN
+                            break
+                        kind = prog[pc, 2]
+                        value = pos
+                        pos += kind
+                    elif op == KEY_BOOL:
+                        if pos >= end:
+                            bad = OVERRUN
+                            break
+                        value = np.int64(load8(buf, pos))
+                        if value > 1:
+                            bad = BAD_BOOL
+                            break
+                        pos += 1
+                    elif op == KEY_F32:
+                        if end - pos < 4:
+                            bad = OVERRUN
+                            break
+                        value = np.int64(load32(buf, pos))
+                        pos += 4
+                    elif op == KEY_F64:
+                        if end - pos < 8:
+                            bad = OVERRUN
+                            break
+                        value = np.int64(load64(buf, pos))
+                        pos += 8
+                    else:
+                        value = prog[pc, 2]
+                        kind = prog[pc, 3]
+                    code = intern(buf, t, value, kind, seed, table, offs, lens, hashes, used, last)
+                    if code < 0:
+                        bad = GROW
+                        break
+                    codes[t, rec] = code
+                    pc += 1
+            if bad == 0 and checked.size > 0:
+                for g in range(1, cursors):
+                    rowlen[g, rec] = cur[g] - before[g]
+                want = rowlen[checked[0], rec]
+                for i in range(1, checked.size):
+                    if rowlen[checked[i], rec] != want:
+                        bad = BAD_ARRAYS
+            if bad != 0:
+                break
+            rec += 1
+        if bad == 0 and pos != end:
+            bad = TRAILING
+        if bad != 0:
+            for g in range(cursors):
+                cur[g] = at_block[g]
+            if bad == GROW:
+                return b
+            status[b] = bad
+            where[b] = pos - starts[b]
+            for g in range(1, cursors):
+                for i in range(firsts[b], rec_end):
+                    rowlen[g, i] = 0
+    return starts.size
+
+
+def compiled() -> dict[str, Any]:
+    """Versions of what compiled this."""
+    return {"numba": numba.__version__}

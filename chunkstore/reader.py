@@ -201,6 +201,27 @@ class ArrayReader:
         """Decode obs [start, stop) into ``out``, [stop - start] or [stop - start, items]."""
         self.read_ranges([start], [stop], [out])
 
+    def check_range(self, start: int, stop: int) -> None:
+        """Check the crc32c of every chunk of [start, stop) without decoding.
+
+        Raises
+        ------
+        CorruptDataError
+            If one fails.
+        """
+        for chunk in range(start // self.meta.chunk, -(-stop // self.meta.chunk)):
+            index, inner = divmod(chunk, self.meta.chunks_per_shard)
+            shard = self.shard(index)
+            if shard is None or int(shard.offsets[inner]) == ABSENT:
+                continue
+            at, length = int(shard.offsets[inner]), int(shard.lengths[inner])
+            try:
+                self.codec.verify(shard.blob.read([(at, at + length)])[0])
+            except ChunkDamageError as err:
+                low = chunk * self.meta.chunk
+                high = min(low + self.meta.chunk, self.meta.shape[0])
+                raise self.damage(low, high, str(err), inner) from None
+
     def read_ranges(self, starts: Sequence[int], stops: Sequence[int], outs: Sequence[NDArray[Any]]) -> None:
         """Decode many ranges: each chunk is read and decoded once, however many ranges touch it."""
         chunk, per_shard = self.meta.chunk, self.meta.chunks_per_shard

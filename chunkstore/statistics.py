@@ -91,13 +91,7 @@ class FieldStatistics:
                 infinite = int(len(known) - np.count_nonzero(ok))
                 finite = known if not infinite else known[ok]
             wide = finite.astype(np.float64)
-            mean, m2 = 0.0, 0.0
-            if len(wide):
-                mean = float(wide.mean())
-                deviation = wide - mean
-                mean += float(deviation.mean())  # a second pass takes the rounding of the first back
-                deviation = wide - mean
-                m2 = float(np.dot(deviation, deviation))
+            mean, m2 = _moments(wide) if len(wide) else (0.0, 0.0)
             low = known.min().item() if len(known) else None
             high = known.max().item() if len(known) else None
             found.append((len(known), len(column) - len(known), infinite, low, high, mean, m2))
@@ -121,7 +115,10 @@ class FieldStatistics:
                 m2s.append(self.m2s[i] if a else other.m2s[i])
                 continue
             delta = other.means[i] - self.means[i]
-            means.append(self.means[i] + delta * (b / (a + b)))
+            if math.isinf(delta):  # values near the end of float64
+                means.append(self.means[i] * (a / (a + b)) + other.means[i] * (b / (a + b)))
+            else:
+                means.append(self.means[i] + delta * (b / (a + b)))
             m2s.append(self.m2s[i] + other.m2s[i] + delta * delta * (a * (b / (a + b))))
         return FieldStatistics(
             tuple(map(sum, zip(self.counts, other.counts, strict=True))),
@@ -187,8 +184,8 @@ class FieldStatistics:
             "min": self._shown(tuple(_number(v) for v in self.minima)),
             "max": self._shown(tuple(_number(v) for v in self.maxima)),
             "mean": self.mean,
-            "std": self.std,
-            "m2": self._shown(self.m2s),
+            "std": self._shown(tuple(_number(v) for v in _listed(self.std))),
+            "m2": self._shown(tuple(_number(v) for v in self.m2s)),
         }
 
     @classmethod
@@ -222,6 +219,23 @@ class FieldStatistics:
             return cls(counts, nulls, infinite, low, high, mean, m2, vector)
         except (KeyError, TypeError, ValueError, AttributeError) as err:
             raise FormatError(f"statistics {found!r:.120} cannot be understood: {err}") from None
+
+
+def _moments(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the mean and the sum of squared deviations; the latter is infinite where it overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = float(values.mean())
+        if not math.isfinite(mean):
+            mean = float((values / len(values)).sum())
+        correction = float((values - mean).mean())  # takes the rounding of the first pass back
+        if math.isfinite(correction):
+            mean += correction
+        deviation = values - mean
+        return mean, float(np.dot(deviation, deviation))
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _pick(choose: Any, a: int | float | None, b: int | float | None) -> int | float | None:

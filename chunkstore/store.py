@@ -53,10 +53,8 @@ logger = logging.getLogger(__name__)
 
 #: Version of the store format that is written, and the only one that is read.
 FORMAT: Final = 1
-#: Ranges of at least so many decoded bytes, in so many chunks, go through the zarrs pipeline: below that
-#: the cost of its call outweighs its threads (benchmarks/store.py).
+#: Fewer decoded bytes go direct: the cost of a call of zarrs outweighs its threads (benchmarks/store.py).
 _ZARRS_LEAST_BYTES: Final = 4 * 1024 * 1024
-_ZARRS_LEAST_CHUNKS: Final = 8
 #: Process in which chunks were first decoded: a forked child must not go on with its threads.
 _decoded_in: int | None = None
 _KNOWN_ATTRS: Final = ("units", "long_name", "scale_factor", "categories")
@@ -68,7 +66,7 @@ class EngineInfo:
     """Which code decodes a field, and why."""
 
     name: str
-    """``zarrs`` (large reads; scattered small ones go direct), or ``direct``."""
+    """``zarrs`` (whole shards; the reason says what goes direct), or ``direct`` for everything."""
     reason: str
 
 
@@ -286,7 +284,7 @@ def open_store(
     allow_incomplete : bool
         Open a store whose writing has not finished: it has fields, but no sequences.
     engine : {"auto", "zarrs", "direct"}
-        What decodes: by default large reads go through ``zarrs`` and small ones direct.
+        What decodes: by default ``zarrs`` for whole shards of 4 MiB and more, and our own reader else.
 
     Raises
     ------
@@ -526,7 +524,6 @@ class ChunkStore:
 
     def _choose(self, name: str) -> EngineInfo:
         meta = self._array(name)
-        direct_works = meta.codec.name != "pcodec" or has_pcodec()
         if self._engine_wanted == "direct":
             return EngineInfo("direct", "asked for")
         if self._place.kind == "memory":
@@ -538,13 +535,16 @@ class ChunkStore:
                 raise ConfigError(f"store {self.url}, field {name!r}: zarrs cannot read it: {err}") from None
             logger.info("store %s, field %s: zarrs does not apply: %s", self.url, name, err)
             return EngineInfo("direct", f"zarrs does not apply: {err}")
-        if self._engine_wanted == "zarrs":
-            return EngineInfo("zarrs", "asked for, whatever the size of a read")
-        if not direct_works:
+        least = 0 if self._engine_wanted == "zarrs" else _ZARRS_LEAST_BYTES
+        if not _direct_works(meta):
             return EngineInfo("zarrs", "all reads: the library for decoding pcodec direct is not installed")
-        return EngineInfo(
-            "zarrs", "reads of 4 MiB and 8 chunks or more; smaller and scattered ones go direct"
-        )
+        if meta.codec.crc and meta.shard * meta.chunk_bytes // meta.chunk < least:
+            return EngineInfo("direct", f"shards of less than {least} bytes decode faster direct")
+        if not meta.codec.crc:
+            return EngineInfo(
+                "zarrs", f"reads of {least} bytes and more; smaller and scattered ones go direct"
+            )
+        return EngineInfo("zarrs", "whole shards; parts of shards go direct, where each checksum is checked")
 
     def read(self, field: str, start: int, stop: int) -> NDArray[Any]:
         """Return obs [start, stop) of a field, in its stored dtype: [n] or [n, items].
@@ -592,16 +592,32 @@ class ChunkStore:
         if start == stop:
             return
         self._check_process()
-        info = self._engine(field)
-        chunks = (stop - 1) // meta.chunk - start // meta.chunk + 1
-        if info.name == "zarrs" and (
-            (out.nbytes >= _ZARRS_LEAST_BYTES and chunks >= _ZARRS_LEAST_CHUNKS)
-            or self._engine_wanted == "zarrs"
-            or (meta.codec.name == "pcodec" and meta.codec.compressor is None)
-        ):
-            self._read_zarrs(field, start, stop, out)
-        else:
-            self._reader(field).read_into(start, stop, out)
+        for engine, low, high in self._route(meta, start, stop):
+            part = out[low - start : high - start]
+            if engine == "zarrs":
+                self._read_zarrs(field, low, high, part)
+            else:
+                self._reader(field).read_into(low, high, part)
+
+    def _route(self, meta: ArrayMeta, start: int, stop: int) -> list[tuple[str, int, int]]:
+        """Cut a range into parts, each with the engine that reads it.
+
+        zarrs checks the crc32c of a chunk only where it decodes a shard whole; parts of shards go
+        direct, where every checksum is checked.
+        """
+        if self._engine(meta.name).name != "zarrs":
+            return [("direct", start, stop)]
+        if not _direct_works(meta) or (not meta.codec.crc and self._engine_wanted == "zarrs"):
+            return [("zarrs", start, stop)]
+        first, last = -(-start // meta.shard) * meta.shard, stop // meta.shard * meta.shard
+        least = 0 if self._engine_wanted == "zarrs" else _ZARRS_LEAST_BYTES
+        width = meta.chunk_bytes // meta.chunk
+        if not meta.codec.crc and (stop - start) * width >= least:
+            return [("zarrs", start, stop)]
+        if first >= last or meta.shard * width < least:
+            return [("direct", start, stop)]
+        parts = [("direct", start, first), ("zarrs", first, last), ("direct", last, stop)]
+        return [part for part in parts if part[1] < part[2]]
 
     def read_ranges(
         self,
@@ -633,7 +649,7 @@ class ChunkStore:
                     f"range [{start}, {stop}) needs {meta.dtype}"
                 )
         self._check_process()
-        if meta.codec.name == "pcodec" and meta.codec.compressor is None:
+        if not _direct_works(meta):
             for start, stop, out in zip(begin, end, outs, strict=True):
                 self.read_into(field, start, stop, out)
             return
@@ -644,8 +660,11 @@ class ChunkStore:
 
         reader = self._reader(field)
         shard = self.layout.shard
+        whole = start % shard == 0 and stop % shard == 0
         for index in range(start // shard, (stop - 1) // shard + 1):
             reader.shard(index)  # links, missing shards and indices are checked before zarrs opens the object
+        if not whole and self._array(field).codec.crc:
+            reader.check_range(start, stop)  # zarrs does not check chunks of shards that it reads in part
         target = out if out.flags.c_contiguous else np.empty_like(out, order="C")
         try:
             self._zarrs[field].get_basic_selection(
@@ -654,6 +673,9 @@ class ChunkStore:
         except Exception:
             logger.info("store %s: zarrs failed in %s [%d, %d)", self.url, field, start, stop, exc_info=True)
             reader.cache.clear()
+            if not _direct_works(self._array(field)):
+                reader.check_range(start, stop)
+                raise
             reader.read_into(start, stop, out)  # names the damaged chunk, or reads what zarrs would not
             return
         if target is not out:
@@ -716,6 +738,11 @@ class ChunkStore:
         from chunkstore.views import store_dataset
 
         return store_dataset(self)
+
+
+def _direct_works(meta: ArrayMeta) -> bool:
+    """Whether our own reader can decode an array: pcodec needs its library."""
+    return meta.codec.name != "pcodec" or has_pcodec()
 
 
 def _zarrs_array(place: Place, meta: ArrayMeta) -> Any:

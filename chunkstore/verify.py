@@ -280,7 +280,12 @@ class _Check:
         """Return the shards of an array that are stored."""
         end = "/0" if meta.items else ""
         lead = f"{meta.name}/c/"
-        texts = [k[len(lead) : len(k) - len(end)] for k, _ in self.place.walk(lead[:-1]) if k.endswith(end)]
+        try:
+            keys = [key for key, _ in self.place.walk(lead[:-1]) if key.endswith(end)]
+        except FormatError as err:
+            self.add("stray", str(err), array=meta.name)
+            return []
+        texts = [key[len(lead) : len(key) - len(end)] for key in keys]
         return [int(t) for t in texts if t.isascii() and t.isdigit()]
 
     def _check_index(self, meta: ArrayMeta, index: int, shard: Shard) -> None:

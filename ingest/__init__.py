@@ -12,18 +12,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ingest.api import ingest, ingest_audio, ingest_avro, plan
+    from ingest.api import ingest, ingest_audio, ingest_avro, plan_ingest
     from ingest.job import IngestResult
-    from ingest.merge import merge
+    from ingest.merging import merge
 
-__all__ = ["IngestResult", "ingest", "ingest_audio", "ingest_avro", "merge", "plan"]
+__all__ = ["IngestResult", "ingest", "ingest_audio", "ingest_avro", "merge", "plan_ingest"]
 
 _HOMES = {
     "IngestResult": "ingest.job",
     "ingest": "ingest.api",
     "ingest_audio": "ingest.api",
     "ingest_avro": "ingest.api",
-    "merge": "ingest.merge",
+    "merge": "ingest.merging",
+    "plan_ingest": "ingest.api",
 }
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
-__all__ = ["ingest", "ingest_audio", "ingest_avro", "plan"]
+__all__ = ["ingest", "ingest_audio", "ingest_avro", "plan_ingest"]
 
 _DEFAULT_MEMORY = "2GiB"
 
@@ -114,7 +114,14 @@ def ingest(
     """
     given = dict(options or {})
     files = _files(source, inputs, given, storage_options)
-    choices = _choices(chunk, shard, codec, memory_limit, on_error, max_bad)
+    choices = _choices(
+        chunk=chunk,
+        shard=shard,
+        codec=codec,
+        memory_limit=memory_limit,
+        on_error=on_error,
+        max_bad=max_bad,
+    )
     how = Execution(
         resume=resume,
         overwrite=overwrite,
@@ -132,7 +139,7 @@ def ingest(
         shown.close()
 
 
-def plan(
+def plan_ingest(
     source: str,
     inputs: Inputs,
     options: Mapping[str, Any] | None = None,
@@ -149,7 +156,9 @@ def plan(
     """
     given = dict(options or {})
     files = _files(source, inputs, given, storage_options)
-    return plan_job(source, given, files, _choices(chunk, shard, codec, memory_limit, "quarantine", None))
+    return plan_job(
+        source, given, files, _choices(chunk=chunk, shard=shard, codec=codec, memory_limit=memory_limit)
+    )
 
 
 def ingest_avro(
@@ -257,12 +266,13 @@ def _files(
 
 
 def _choices(
+    *,
     chunk: int | str | None,
     shard: int | str | None,
     codec: str,
     memory_limit: int | str,
-    on_error: str,
-    max_bad: int | str | None,
+    on_error: str = "quarantine",
+    max_bad: int | str | None = None,
 ) -> Choices:
     return Choices(
         chunk=chunk,

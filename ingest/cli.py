@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from pathlib import Path  # noqa: TC003  # typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -168,7 +167,7 @@ def _run(source: str, own: set[str], values: Mapping[str, Any]) -> int:
         given[name] = _length(given[name])
     if dry:
         chosen = {k: given[k] for k in ("memory_limit", "codec", "chunk", "shard")}
-        planned = api.plan(source, inputs, options, **chosen)
+        planned = api.plan_ingest(source, inputs, options, **chosen)
         cores = available_cores() if given["workers"] is None else max(1, given["workers"])
         typer.echo(tell_plan(planned, cores))
         return 0
@@ -195,6 +194,7 @@ def _value(source: str, name: str, value: Any) -> Any:
 
 def merge(
     stores: Annotated[list[str], typer.Argument(help="Stores, in their order.")],
+    *,
     out: Annotated[str, typer.Option("-o", "--out", help="Where the new store will be.")],
     codec: Annotated[str | None, typer.Option("--codec", help="Compression. [default: of the first]")] = None,
     chunk: Annotated[str | None, typer.Option("--chunk", help="Chunk length.")] = None,
@@ -205,7 +205,7 @@ def merge(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store of ours.")] = False,
 ) -> None:
     """Make one store of several."""
-    from ingest.merge import merge as run
+    from ingest.merging import merge as run
 
     told = run(
         stores,

@@ -22,7 +22,7 @@ def tell_plan(plan: Plan, workers: int = 1) -> str:
     >>> import tempfile, pathlib, numpy as np, ingest
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> np.save(folder / "a.npy", np.arange(5.0))
-    >>> print(tell_plan(ingest.plan("npy", folder)))
+    >>> print(tell_plan(ingest.plan_ingest("npy", folder)))
     source     npy (numpy ...)
     inputs     1 files, 40 B in 1 parts
     fields     x float64
@@ -44,7 +44,8 @@ def tell_plan(plan: Plan, workers: int = 1) -> str:
         ("source", f"{plan.source} ({versions})" if versions else plan.source),
         (
             "inputs",
-            f"{len({p.file for p in plan.parts}):,} files, {human_bytes(plan.nbytes)} in {len(plan.parts):,} parts",
+            f"{len({p.file for p in plan.parts}):,} files, {human_bytes(plan.nbytes)} in "
+            f"{len(plan.parts):,} parts",
         ),
         (
             "fields",

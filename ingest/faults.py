@@ -80,6 +80,7 @@ def fault_from_json(value: Mapping[str, Any]) -> Fault:
 
     Examples
     --------
+    >>> import json
     >>> fault = Fault("code", "file", "message", 3, 4, 5)
     >>> fault_from_json(json.loads(json.dumps(fault_to_json(fault)))) == fault
     True

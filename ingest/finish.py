@@ -105,6 +105,7 @@ def cut_sequences(
 def finish(
     plan: Plan,
     ledger: Ledger,
+    *,
     store: str,
     sequences: Sequences,
     write_tasks: int,
@@ -140,10 +141,11 @@ def finish(
                 if what is not None:
                     indices.append(shard["shard"])
                     done.bytes_stored += what[0]
-    if plan.order == "error" and joiner.backward:
+    if plan.order == "error" and joiner.where is not None:
+        late = int(np.searchsorted(offsets, joiner.where, side="right")) - 1
         raise IngestError(
-            f"times of {sequences.ids[int(np.searchsorted(offsets, joiner.where, side='right')) - 1]!r} go back at "
-            f"obs {joiner.where}; ask for the rows to be sorted, or for their order to be kept"
+            f"times of {sequences.ids[late]!r} go back at obs {joiner.where}; ask for the rows to be sorted, "
+            "or for their order to be kept"
         )
     for spec in plan.fields:
         statistics.setdefault(spec.name, FieldStatistics.empty(spec.items))
@@ -211,7 +213,7 @@ def _columns(
 
 
 def _guess(name: str, values: Iterable[Any]) -> ColumnSpec:
-    """A column that the scan did not promise: by the kind of its values."""
+    """Return the kind of a column that the scan did not promise, by its values."""
     kinds = {type(v) for v in values}
     if kinds <= {bool}:
         return ColumnSpec(name, "bool")

@@ -4,7 +4,8 @@ The order is natural (``a2`` before ``a10``) within each argument and as typed b
 a file is what its name says is decided by its source, by content.
 """
 
-# ruff: noqa: PTH
+# paths are strings here: they travel to workers, fsspec and object stores
+# ruff: noqa: PTH100, PTH110, PTH111, PTH112, PTH113, PTH118, PTH119, PTH120, PTH207
 
 from __future__ import annotations
 
@@ -149,7 +150,7 @@ def _local(text: str, wanted: tuple[str, ...]) -> Iterator[str]:
 
 
 def _named(hit: str, wanted: tuple[str, ...], pattern: str) -> bool:
-    """A glob that ends in a suffix of its own (``*.dat``) is taken at its word."""
+    """Whether a hit of a glob is wanted; one that ends in a suffix of its own (``*.dat``) is taken at its word."""
     last = os.path.basename(pattern)
     return hit.lower().endswith(wanted) or not last.endswith("*")
 

@@ -239,13 +239,21 @@ class _Work:
         if self.lock is not None and not self.lock.held():
             raise IngestError(f"another job took the lock of {self.out}; this one stops before finishing")
         self.progress.start("finish", 1)
-        done = finish(plan, self.ledger, self.out, sequences, count, faults, self.how.storage_options)
+        done = finish(
+            plan,
+            self.ledger,
+            store=self.out,
+            sequences=sequences,
+            write_tasks=count,
+            faults=faults,
+            storage_options=self.how.storage_options,
+        )
         self.progress.done = 1
         self.progress.end()
         return self._end(plan, done, done.faults, count, workers, scratch)
 
     def _again(self, plan: Plan, scratch: str) -> IngestResult:
-        """The store is complete: only what comes after may be missing."""
+        """Return the report of a store that is complete, made anew if it is missing."""
         report = self.ledger.get_json("report.json")
         if report is None:
             kept = self.ledger.get_json("finished.json")
@@ -414,7 +422,7 @@ class _Work:
 
     def _exchange(self, plan: Plan, job: Job, runner: Runner) -> tuple[Sequences, int, list[Any]]:
         scratch = open_folder(job.scratch, self.how.storage_options)
-        known = plan.keys if plan.keys else None
+        known = plan.keys or None
 
         def make_stage(index: int) -> StageTask:
             low, high = int(plan.groups[index]), int(plan.groups[index + 1])

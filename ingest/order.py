@@ -23,6 +23,7 @@ __all__ = ["Joiner", "examine"]
 def examine(
     start: int,
     n: int,
+    *,
     borders: np.ndarray,
     times: np.ndarray | None,
     watched: Mapping[str, np.ndarray],
@@ -55,7 +56,8 @@ def examine(
     Examples
     --------
     >>> from ingest.protocol import CutRule
-    >>> seen = examine(10, 5, np.array([10, 12]), np.array([0, 1, 0, 9, 9]), {}, CutRule(max_gap=5))
+    >>> seen = examine(
+    ...     10, 5, borders=np.array([10, 12]), times=np.array([0, 1, 0, 9, 9]), watched={}, cut=CutRule(max_gap=5))
     >>> seen["cuts"], seen["backward"], seen["duplicates"]
     ([13], 0, 1)
     >>> seen["last"]
@@ -118,14 +120,17 @@ def _far(before: np.ndarray, after: np.ndarray, max_gap: int) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
         step = after - before
         # an int64 step that wraps is the farthest of all
-        return (step > max_gap) | ((step < 0) & (after > before))
+        far: np.ndarray = (step > max_gap) | ((step < 0) & (after > before))
+    return far
 
 
 def _differ(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     other = before != after
     if before.dtype.kind == "f":
         other &= ~(np.isnan(before) & np.isnan(after))
-    return other if other.ndim == 1 else other.any(axis=1)
+    if other.ndim == 2:
+        other = other.any(axis=1)
+    return np.asarray(other)
 
 
 def _json(value: Any) -> Any:
@@ -139,9 +144,11 @@ class Joiner:
     Examples
     --------
     >>> from ingest.protocol import CutRule
-    >>> joiner = Joiner(np.array([0, 4]), CutRule(max_gap=5))
+    >>> rule = CutRule(max_gap=5)
+    >>> joiner = Joiner(np.array([0, 4]), rule)
     >>> for a in (0, 2):
-    ...     joiner.add(examine(a, 2, np.array([0]), np.array([a, a + 1]) * 4, {}, CutRule(max_gap=5)))
+    ...     times = np.array([a, a + 1]) * 4
+    ...     joiner.add(examine(a, 2, borders=np.array([0]), times=times, watched={}, cut=rule))
     >>> joiner.cuts, joiner.duplicates
     ([], 0)
     """

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chunkstore.errors import ConfigError, IngestError, MemoryLimitError
-from chunkstore.layout import FieldSpec, Layout, parse_bytes
+from chunkstore.layout import FieldSpec, Layout
 from ingest.place import group_by_bytes, place_parts
-from ingest.rows import has_mask
 from ingest.protocol import ColumnSpec, CutRule, Fault, Part
+from ingest.rows import has_mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +41,8 @@ __all__ = [
 _MIB = 1024 * 1024
 #: bytes of a worker before any data: Python, numpy, zarr, dask, a compiled decoder
 BASE_MEMORY = 384 * _MIB
+#: most bytes that staging gathers before it writes them to scratch
+SEGMENT = 64 * _MIB
 FORMAT = 1
 
 
@@ -251,7 +253,7 @@ class Plan:
     """Rows claimed by all parts that claim any."""
     parts_hash: str = ""
     """SHA-256 of the lines of the parts."""
-    segment: int = 64 * _MIB
+    segment: int = SEGMENT
     """Bytes that staging gathers before it writes them to scratch."""
 
     def head(self) -> dict[str, Any]:
@@ -420,7 +422,7 @@ def make_plan(scan: Scan, choices: Choices) -> Plan:
             staged=staged,
             aside=aside_bytes(scan.order, scan.time_field, scan.cut),
         )
-    segment = max(_MIB, min(64 * _MIB, (limit - BASE_MEMORY - memory) // 3))
+    segment = min(SEGMENT, max(_MIB, (limit - BASE_MEMORY - memory) // 3))
     return Plan(
         source=scan.source,
         options=scan.options,

@@ -37,10 +37,13 @@ _NEVER = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG})
 class Runner(Protocol):
     """What the job needs of whatever runs tasks."""
 
-    workers: int
-    """Tasks that can run at once."""
-    dashboard: str | None
-    """Link to a page that shows the cluster, if there is one."""
+    @property
+    def workers(self) -> int:
+        """Tasks that can run at once."""
+
+    @property
+    def dashboard(self) -> str | None:
+        """Link to a page that shows the cluster, if there is one."""
 
     def map(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Run ``work(task)`` for every task; yield (task, result) in any order."""
@@ -99,8 +102,8 @@ class SerialRunner:
     [(-1, 1), (2, 2)]
     """
 
-    workers = 1
-    dashboard = None
+    workers: int = 1
+    dashboard: str | None = None
 
     def map(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Run ``work(task)`` for every task, in order."""
@@ -140,13 +143,13 @@ class DaskRunner:
         self._own = list(own)
         self._watch = watch
         self._run = f"{os.getpid()}-{time.time_ns()}"
-        self.dashboard = getattr(client, "dashboard_link", None)
+        self.dashboard: str | None = getattr(client, "dashboard_link", None)
         self._count = 0
 
     @property
     def workers(self) -> int:
         """Threads of all workers there are now."""
-        return max(1, sum(self.client.nthreads().values()))
+        return max(1, int(sum(self.client.nthreads().values())))
 
     def map(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Run ``work(task)`` for every task; yield (task, result) as they come.
@@ -312,14 +315,15 @@ def local_cluster(workers: int, folder: str | None = None) -> DaskRunner:
     """Start a scheduler in this process and ``workers`` processes of one thread each."""
     import warnings
 
-    from distributed import Client, LocalCluster
+    import distributed
 
+    library: Any = distributed
     told = logging.getLogger("distributed")
     level = told.level
     told.setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a taken dashboard port, of no interest here
-        cluster = LocalCluster(
+        cluster = library.LocalCluster(
             n_workers=0,
             processes=True,
             dashboard_address=":0",
@@ -328,7 +332,7 @@ def local_cluster(workers: int, folder: str | None = None) -> DaskRunner:
         )
     processes = None
     try:
-        client = Client(cluster, set_as_default=False)
+        client = library.Client(cluster, set_as_default=False)
         processes = _Workers(cluster.scheduler_address, workers, folder)
         deadline = time.monotonic() + 60
         while not client.nthreads():
@@ -363,10 +367,11 @@ def make_runner(
     if client is not None:
         return DaskRunner(client)
     if scheduler is not None:
-        from distributed import Client
+        import distributed
 
+        library: Any = distributed
         try:
-            found = Client(scheduler, set_as_default=False, timeout=20)
+            found = library.Client(scheduler, set_as_default=False, timeout=20)
         except (OSError, TimeoutError) as error:
             raise IngestError(f"no dask scheduler answers at {scheduler}: {error}") from error
         return DaskRunner(found, [found.close])

@@ -100,13 +100,13 @@ class _Stager:
         """Take in a batch; return (rows with data, rows lost)."""
         keys = batch.keys if key is None else (key,)
         known = [self.keys.setdefault(k, len(self.keys)) for k in keys]
-        for name, values in batch.labels.items():
-            column = self.labels.setdefault(name, {})
-            for k, code, value in zip(keys, known, values, strict=True):
+        for name, stated in batch.labels.items():
+            told = self.labels.setdefault(name, {})
+            for k, code, value in zip(keys, known, stated, strict=True):
                 if value is None:
                     continue
-                if differs(column.setdefault(code, value), value):
-                    self.conflicts.append((k, name, column[code], value))
+                if differs(told.setdefault(code, value), value):
+                    self.conflicts.append((k, name, told[code], value))
         if batch.rows == 0:
             return 0, 0
         if not known:
@@ -208,7 +208,7 @@ class _Stager:
                 items = whole.shape[1] if whole.ndim == 2 else 0
                 columns[column] = [offset, whole.dtype.str, items]
                 if whole.nbytes:
-                    yield memoryview(whole).cast("B")
+                    yield whole.reshape(-1).view(np.uint8).data
                 pad = -whole.nbytes % _ALIGN
                 yield bytes(pad)
                 offset += whole.nbytes + pad

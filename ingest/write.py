@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chunkstore.errors import IngestError
-from chunkstore.statistics import FieldStatistics
 from chunkstore.skeleton import open_skeleton
+from chunkstore.statistics import FieldStatistics
 from ingest.faults import fault_to_json
 from ingest.order import examine
 from ingest.rows import Account, column_of, has_mask, lost_mask, mask_name, mask_of, null_of, settle, total
@@ -89,7 +89,7 @@ def _finish_shard(
     specs = {f.name: f for f in job.fields}
     times = None if job.time_field is None else column(job.time_field, specs[job.time_field])
     watched = {} if job.cut is None else {name: column(name, specs.get(name)) for name in job.cut.on_change}
-    seen = examine(start, stop - start, borders, times, watched, job.cut, lost)
+    seen = examine(start, stop - start, borders=borders, times=times, watched=watched, cut=job.cut, lost=lost)
     if job.order == "error" and seen["backward"]:
         raise IngestError(_backward(job, seen, times, start))
     del times, watched
@@ -224,8 +224,8 @@ def write_placed(job: Job, task: PlacedTask) -> dict[str, Any]:
             columns = _columns(job, batch, part) if low < high else {}
             while low < high and filling is not None:
                 upto = min(high, filling.stop)
-                for name, values in columns.items():
-                    filling.put(name, values[low - at : upto - at], low)
+                for name, column in columns.items():
+                    filling.put(name, column[low - at : upto - at], low)
                 if lost is not None:
                     filling.lose(lost[low - at : upto - at], low)
                 filling.filled += upto - low
@@ -321,8 +321,9 @@ class _Scratch:
         task = self.task
         n = task.segment.size
         alone = np.ones(n, bool)
-        first = np.flatnonzero(np.concatenate([[True], task.cluster[1:] != task.cluster[:-1]])) if n else []
-        ends = np.append(first[1:], n) if n else []
+        edges = np.flatnonzero(np.diff(task.cluster)) + 1
+        first = np.concatenate([np.zeros(min(n, 1), np.int64), edges])
+        ends = np.append(edges, n)[: first.size]
         for lo, hi in zip(first, ends, strict=True):
             if hi - lo > 1:
                 alone[lo:hi] = False

@@ -79,6 +79,10 @@ class Failure:
     """What further decoders said."""
 
 
+#: Notes that condemn a file where ``damaged="quarantine"``.
+_LOST = frozenset({"audio-damaged", "audio-truncated"})
+
+
 def _one(
     decoder: Decoder, container: str, spool: int, options: AudioOptions, alive: Callable[[], None]
 ) -> Converted:
@@ -118,7 +122,7 @@ def _one(
         )
     if options.damaged == "quarantine":
         for note in decoder.notes:
-            if note.code in ("audio-damaged", "audio-truncated"):
+            if note.code in _LOST:
                 raise DecodeError(note.code, note.message, note.offset)
     return Converted(
         rows=rows,
@@ -137,16 +141,7 @@ def _one(
 
 
 #: What another decoder can't change.
-_FINAL = frozenset(
-    {
-        "audio-channels",
-        "audio-nonfinite",
-        "audio-out-of-range",
-        "audio-too-long",
-        "audio-rate",
-        "audio-unrecognised",
-    }
-)
+_FINAL = _LOST | {"audio-channels", "audio-nonfinite", "audio-out-of-range", "audio-too-long", "audio-rate"}
 
 
 def convert(

@@ -185,8 +185,15 @@ class SndfileDecoder:
 
     def __init__(self, source: str | BinaryIO) -> None:
         soundfile = soundfile_module()
+
+        class Stream(soundfile.SoundFile):  # type: ignore[misc, name-defined]
+            """Read in order only: python-soundfile seeks after every read where it may, and seeks lie."""
+
+            def seekable(self) -> bool:
+                return False
+
         try:
-            self._file = soundfile.SoundFile(source)
+            self._file = Stream(source)
         except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError, OverflowError) as err:
             raise DecodeError("audio-bad-header", f"libsndfile can't open it: {_reason(err)}") from err
         self.rate, self.channels = int(self._file.samplerate), int(self._file.channels)
@@ -254,6 +261,7 @@ class FlacDecoder:
             file.seek(max(0, size - 4 * HEAD_BYTES))
             self._tail = file.read(4 * HEAD_BYTES)
         self._av = library == "av"
+        self._stopped: DecodeError | None = None
         self._inner: SndfileDecoder | AvDecoder = AvDecoder(path) if self._av else SndfileDecoder(path)
         info = self._info
         self.rate, self.channels, self.name = self._inner.rate, self._inner.channels, self._inner.name
@@ -270,7 +278,7 @@ class FlacDecoder:
         if last is not None and last.bits and not self._av:
             bits = last.bits  # libsndfile scales by what the frames say
         digest = _Digest(bits) if info and info.md5 else None
-        raw = inner.int_blocks() if isinstance(inner, AvDecoder) else inner.raw_blocks("int32")
+        raw = self._to_error(inner) if isinstance(inner, AvDecoder) else inner.raw_blocks("int32")
         for block in raw:
             count += len(block)
             if digest:
@@ -285,6 +293,15 @@ class FlacDecoder:
                     f"the header claims {info.bits}-bit samples, the frames hold {bits}",
                 )
             )
+
+    def _to_error(self, inner: AvDecoder) -> Iterator[np.ndarray[Any, Any]]:
+        """Yield up to an error, which is no fault where it is the cut last frame: :meth:`_judge` knows."""
+        try:
+            yield from inner.int_blocks()
+        except DecodeError as err:
+            if err.code != "audio-decode-error":
+                raise
+            self._stopped = err
 
     def _judge(self, count: int, md5: bytes, last: flac.LastFrame | None) -> None:
         info = self._info
@@ -309,7 +326,7 @@ class FlacDecoder:
                     "audio-header-frames", f"the header claims {info.frames} frames, {count} came"
                 )
             return
-        if count == info.frames or (whole and not 0 <= count < info.frames):
+        if self._stopped is None and (count == info.frames or (whole and not 0 <= count < info.frames)):
             if info.md5:
                 self.notes.append(
                     Note(
@@ -327,6 +344,8 @@ class FlacDecoder:
         if count and last is not None and (whole or count == last.start) and count < info.frames:
             self.notes.append(_truncated(info.frames, count))
             return
+        if self._stopped is not None:
+            raise self._stopped
         raise DecodeError(
             "audio-decode-error",
             f"{count} frames could be decoded, the header claims {info.frames} and the last frame ends at "
@@ -335,10 +354,11 @@ class FlacDecoder:
 
 
 class _Window(io.RawIOBase):
-    """A range of bytes of a file, as a file: one link of a chained Ogg."""
+    """Some bytes, then a range of a file, as one file: what a decoder is meant to see of it."""
 
-    def __init__(self, path: str, start: int, stop: int) -> None:
-        self._file, self._start, self._size, self._at = Path(path).open("rb"), start, stop - start, 0  # noqa: SIM115
+    def __init__(self, path: str, start: int, stop: int, before: bytes = b"") -> None:
+        self._file, self._start, self._before, self._at = Path(path).open("rb"), start, before, 0  # noqa: SIM115
+        self._size = len(before) + stop - start
 
     def readable(self) -> bool:
         return True
@@ -355,8 +375,11 @@ class _Window(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
-        self._file.seek(self._start + self._at)
-        raw = self._file.read(max(0, min(len(view), self._size - self._at)))
+        count = max(0, min(len(view), self._size - self._at))
+        raw = self._before[self._at : self._at + count]
+        if len(raw) < count:
+            self._file.seek(self._start + self._at + len(raw) - len(self._before))
+            raw += self._file.read(count - len(raw))
         view[: len(raw)] = raw
         self._at += len(raw)
         return len(raw)
@@ -458,11 +481,9 @@ class Mp3Decoder:
         if not walk.frames:
             raise DecodeError("audio-no-frames", "no MPEG audio frame can be found in the file")
         if len(walk.rates) > 1:
-            raise DecodeError(
-                "audio-format-changes",
-                f"the sample rate changes within the file: {', '.join(map(str, walk.rates))}",
-            )
-        self._inner: SndfileDecoder | AvDecoder = AvDecoder(path) if library == "av" else SndfileDecoder(path)
+            rates = ", ".join(map(str, walk.rates))
+            raise DecodeError("audio-format-changes", f"the sample rate changes within the file: {rates} Hz")
+        self._inner = AvDecoder(path) if library == "av" else self._sndfile(path)
         self.rate, self.channels, self.name = self._inner.rate, self._inner.channels, self._inner.name
         self.codec = "mp3"
         info = walk.info
@@ -472,6 +493,28 @@ class Mp3Decoder:
             per_frame = walk.samples // walk.frames
             self.claimed = max(0, info.frames * per_frame - max(0, info.delay) - max(0, info.padding))
         self.notes: list[Note] = []
+
+    def _sndfile(self, path: str) -> SndfileDecoder | AvDecoder:
+        """Open with libsndfile, which ends where it believes the end to be: tell it the truth.
+
+        It takes the length from the information frame, else from the bit rate of the first frame. Where
+        the former is wrong it is shown one that states what the walk counted; where the latter falls short,
+        another decoder has to do.
+        """
+        walk = self._walk
+        decoder = SndfileDecoder(path)
+        stated = walk.info.frames if walk.info else -1
+        if stated == walk.frames or (stated < 0 and decoder.claimed >= walk.samples):
+            return decoder
+        before = mpeg.stating(walk.first, walk.frames)
+        if before is None:
+            raise DecodeError(
+                "audio-header-frames",
+                f"libsndfile would end after {decoder.claimed} of the {walk.samples} frames that the "
+                "MPEG frame headers are good for",
+            )
+        window = _Window(path, walk.start, Path(path).stat().st_size, before)
+        return SndfileDecoder(cast("BinaryIO", window))
 
     def blocks(self) -> Iterator[Samples]:
         """Yield float32[frames, channels]."""
@@ -612,7 +655,10 @@ def candidates(path: str | os.PathLike[str]) -> list[tuple[str, Callable[[], Dec
         "w64": [partial(PcmDecoder, path), sndfile, av],
         "flac": [partial(FlacDecoder, path, "sndfile"), partial(FlacDecoder, path, "av")],
         "ogg": [partial(OggDecoder, path), av],
-        "mp3": [partial(Mp3Decoder, path, "sndfile"), partial(Mp3Decoder, path, "av")],
+        "mp3": [
+            partial(Mp3Decoder, path, "sndfile"),
+            partial(Mp3Decoder, path, "av"),
+        ],
     }
     choice = table.get(container) or ([sndfile, av] if container in SNDFILE else [av])
     return [(container, opener) for opener in choice]

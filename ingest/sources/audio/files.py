@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
@@ -38,10 +40,13 @@ def _info(file: str) -> dict[str, Any]:
 
 
 def size_of(file: str) -> int:
-    """Bytes of an input."""
+    """Bytes of an input; an OSError for what is no regular file (a folder, a pipe that never opens)."""
     if is_remote(file):
         return int(_info(file)["size"])
-    return os.stat(_path(file)).st_size  # noqa: PTH116 (one stat a file, of hundreds of thousands)
+    status = os.stat(_path(file))  # noqa: PTH116 (one stat a file, of hundreds of thousands)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", file)
+    return status.st_size
 
 
 def identity(file: str) -> str:
@@ -52,8 +57,8 @@ def identity(file: str) -> str:
             (info[k] for k in ("ETag", "etag", "md5", "mtime", "LastModified", "created") if k in info), ""
         )
         return f"{info['size']}:{mark}".replace('"', "")
-    stat = os.stat(_path(file))  # noqa: PTH116 (as above)
-    return f"{stat.st_size}:{stat.st_mtime_ns}"
+    status = os.stat(_path(file))  # noqa: PTH116 (as above)
+    return f"{status.st_size}:{status.st_mtime_ns}"
 
 
 def open_input(file: str) -> IO[bytes]:

@@ -91,12 +91,15 @@ _BITS = (0, 8, 12, 0, 16, 20, 24, 32)
 _SIZES = {1: 192, 2: 576, 3: 1152, 4: 2304, 5: 4608, **{n: 256 << (n - 8) for n in range(8, 16)}}
 
 
-def _frame_header(data: bytes, block: int) -> LastFrame | None:
+def _frame_header(data: bytes, block: int, channels: int) -> LastFrame | None:
     """Read a frame header; ``block`` is the length of all blocks where they are numbered, not placed."""
     if len(data) < 16 or data[0] != 0xFF or data[1] & 0xFE != 0xF8:
         return None
     size_code, rate_code = data[2] >> 4, data[2] & 15
-    if size_code == 0 or rate_code == 15 or data[3] >> 4 > 10 or data[3] & 1:
+    assigned = data[3] >> 4
+    if size_code == 0 or rate_code == 15 or assigned > 10 or data[3] & 1:
+        return None
+    if channels and channels != (assigned + 1 if assigned < 8 else 2):
         return None
     lead = data[4]
     extra = 0
@@ -135,7 +138,7 @@ def last_frame(tail: bytes, info: StreamInfo) -> LastFrame | None:
     """
     at = len(tail)
     while (at := tail.rfind(b"\xff", 0, at)) >= 0:
-        found = _frame_header(tail[at : at + 16].ljust(16, b"\0"), info.max_block)
+        found = _frame_header(tail[at : at + 16].ljust(16, b"\0"), info.max_block, info.channels)
         if found is not None:
             return found
     return None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-__all__ = ["FrameHeader", "MpegWalk", "frame_header", "id3_end", "info_frame", "walk"]
+__all__ = ["FrameHeader", "MpegWalk", "frame_header", "id3_end", "info_frame", "stating", "walk"]
 
 # kbit/s by (MPEG 1 or not, layer), for the 4 bits of a frame header; 0 is "free format", -1 forbidden
 _KBITS = {
@@ -96,13 +96,18 @@ class Info:
     """Samples the encoder put after the audio; -1 where the tag does not say."""
 
 
+def _tag_offset(frame: bytes, head: FrameHeader) -> int:
+    """Return where the tag of an information frame stands: after the side information."""
+    mpeg1 = (frame[1] >> 3) & 3 == 3
+    return 4 + ((17 if head.channels == 1 else 32) if mpeg1 else (9 if head.channels == 1 else 17))
+
+
 def info_frame(frame: bytes) -> Info | None:
     """Read the information frame that many encoders put first, or return None where it is audio."""
     head = frame_header(frame[:4])
     if head is None:
         return None
-    mpeg1 = (frame[1] >> 3) & 3 == 3
-    at = 4 + ((17 if head.channels == 1 else 32) if mpeg1 else (9 if head.channels == 1 else 17))
+    at = _tag_offset(frame, head)
     if frame[at : at + 4] in (b"Xing", b"Info") and len(frame) >= at + 8:
         flags = int.from_bytes(frame[at + 4 : at + 8], "big")
         cursor, frames, delay, padding = at + 8, -1, -1, -1
@@ -116,6 +121,15 @@ def info_frame(frame: bytes) -> Info | None:
         return Info(frames, delay, padding)
     if frame[36:40] == b"VBRI" and len(frame) >= 54:
         return Info(int.from_bytes(frame[50:54], "big"), -1, -1)
+    return None
+
+
+def stating(first: bytes, frames: int) -> bytes | None:
+    """Return an information frame that states ``frames`` instead; None where it has no place for that."""
+    head = frame_header(first[:4])
+    at = _tag_offset(first, head) if head else 0
+    if first[at : at + 4] in (b"Xing", b"Info") and len(first) >= at + 12 and first[at + 7] & 1:
+        return first[: at + 8] + frames.to_bytes(4, "big") + first[at + 12 :]
     return None
 
 
@@ -139,6 +153,10 @@ class MpegWalk:
     """All such bytes."""
     cut: int
     """Bytes of an unfinished frame at the end of the file."""
+    first: bytes
+    """The first frame, which may be the information frame."""
+    start: int
+    """First byte of the first audio frame."""
     rates: tuple[int, ...]
     """All rates met, in order of meeting."""
 
@@ -175,6 +193,7 @@ def walk(file: BinaryIO) -> MpegWalk:
         size, at, frames, samples, cut, junk_bytes = len(data), 0, 0, 0, 0, 0
         first: FrameHeader | None = None
         info: Info | None = None
+        opening, start = b"", 0
         junk: list[tuple[int, int]] = []
         rates: list[int] = []
         synced = False
@@ -194,6 +213,8 @@ def walk(file: BinaryIO) -> MpegWalk:
                 if first is None:
                     first = head
                     info = info_frame(data[at : at + head.nbytes])
+                    opening = data[at : at + head.nbytes]
+                    start = at + head.nbytes if info else at
                 if not (head is first and info is not None):
                     frames += 1
                     samples += head.samples
@@ -222,6 +243,8 @@ def walk(file: BinaryIO) -> MpegWalk:
         tuple(junk),
         junk_bytes,
         cut,
+        opening,
+        start,
         tuple(rates),
     )
 

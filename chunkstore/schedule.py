@@ -146,7 +146,7 @@ class EpochSchedule:
     >>> items, pieces = schedule.items(range(10))
     >>> sorted(items.tolist()) == list(range(10))  # every window exactly once
     True
-    >>> schedule.items([7])[0][0] == items[7]  # any draw alone
+    >>> bool(schedule.items([7])[0][0] == items[7])  # any draw alone
     True
     """
 
@@ -568,7 +568,11 @@ def _items(
         if shuffle:
             nth = np.int64(
                 permute_one(
-                    np.uint64(nth), np.uint64(counts[b]), cursor_sides[k, 0], cursor_sides[k, 1], cursor_key[k]
+                    np.uint64(nth),
+                    np.uint64(counts[b]),
+                    cursor_sides[k, 0],
+                    cursor_sides[k, 1],
+                    cursor_key[k],
                 )
             )
         out[i] = first[b] + nth

@@ -263,7 +263,9 @@ class WindowIndex:
         axis = self._base[store] + np.minimum(obs, self._base[store + 1] - self._base[store] - 1)
         return np.searchsorted(self._axis, axis, side="right") - 1
 
-    def sequence_ranges(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def sequence_ranges(
+        self,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return (store, sequence, first id, number of windows) of each sequence that has windows."""
         if not len(self.store):
             empty = np.empty(0, np.int64)

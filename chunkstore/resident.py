@@ -1,0 +1,553 @@
+"""Blocks in memory: one arena under a hard limit, filled ahead by threads in the order of need.
+
+Decides which slot a block gets, which block leaves, and when a chunk is decoded; which blocks are
+needed when is told by :mod:`chunkstore.schedule`. Python loops run over pieces and chunks, never
+over windows.
+
+A *residency* lives as long as its loader: what it holds at the end of one epoch is there for the
+next. A *session* is one iteration over one epoch, and owns the threads: when it ends, by exhaustion,
+an error or being dropped, they end.
+
+What leaves is the block that is needed last (the order is known), and only when its slot is needed.
+A chunk that is in the arena is not decoded again: a slot knows which of its chunks are there, so a
+block that few windows touch holds only the chunks they need.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from chunkstore.errors import ChunkstoreError, ConfigError, CorruptDataError, ForkError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from chunkstore.budget import Plan
+    from chunkstore.schedule import Blocks
+
+__all__ = ["Counters", "Residency", "Session"]
+
+log = logging.getLogger(__name__)
+
+NEVER = np.iinfo(np.int64).max
+BUNDLE_BYTES = 1 << 20  # small reads are joined until they come to about this
+BUNDLE_PIECES = 16
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a residency has done since it was made."""
+
+    chunks_decoded: int = 0
+    """Chunks (of one field each) decoded, halos included."""
+    bytes_decoded: int = 0
+    """Bytes that reads filled."""
+    loads: int = 0
+    """Times that a block got a slot."""
+    waits: int = 0
+    """Times that a batch had to wait for a block."""
+    seconds_waited: float = 0.0
+    """Seconds that batches waited."""
+    windows_replaced: int = 0
+    """Windows that lay on bad chunks and were replaced."""
+    bad_chunks: dict[tuple[int, int], str] = field(default_factory=dict)
+    """(store, chunk) that could not be read, and why; only with ``on_bad_chunk="skip"``."""
+
+
+class _Job:
+    """One piece's reads; done when the chunks are in the arena or an error stands for them."""
+
+    __slots__ = ("chunks", "done", "error", "piece", "place", "ranges", "slot", "store")
+
+    def __init__(self, piece: int, store: int, slot: int, chunks: NDArray[np.int64], place: int) -> None:
+        self.piece, self.store, self.slot, self.chunks = piece, store, slot, chunks
+        #: what is added to an obs to find it in the arena
+        self.place = place
+        self.ranges: list[tuple[int, int]] = []
+        self.done = False
+        self.error: BaseException | None = None
+
+
+class Residency:
+    """The arena of a loader and what lies in it.
+
+    Parameters
+    ----------
+    stores : sequence of ChunkStore
+        Where blocks come from.
+    fields : sequence of str
+        Fields to hold, by name.
+    arrays : mapping of str to ndarray
+        The arena: one C-contiguous array [obs] or [obs, items] a field.
+    blocks : Blocks
+        All blocks, numbered.
+    plan : Plan
+        Slots or whole.
+    on_bad_chunk : {"raise", "skip"}
+        Whether a chunk that cannot be read is an error at the draw that needs it.
+    loaded : callable, optional
+        Called as ``loaded(field, start, stop)`` when a range of the arena has been filled, in the
+        thread that did it; for arenas that are mirrored on a device.
+    """
+
+    def __init__(
+        self,
+        stores: Sequence[Any],
+        fields: Sequence[str],
+        arrays: dict[str, NDArray[Any]],
+        blocks: Blocks,
+        plan: Plan,
+        *,
+        on_bad_chunk: Literal["raise", "skip"] = "raise",
+        threads: int | None = None,
+        loaded: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self.stores, self.fields, self.arrays = stores, tuple(fields), arrays
+        self.blocks, self.plan = blocks, plan
+        self.skip = on_bad_chunk == "skip"
+        self.loaded = loaded
+        self.counters = Counters()
+        self.threads = threads or min(4, max(2, os.cpu_count() or 1))
+        self.chunk = np.array([s.layout.chunk for s in stores], np.int64)
+        self.n_obs = np.array([s.layout.n_obs for s in stores], np.int64)
+        self._bytes_per_obs = sum(a.itemsize * int(np.prod(a.shape[1:])) for a in arrays.values())
+        self.lock = threading.Condition()
+        self.session: Session | None = None
+        self._pid = os.getpid()
+        #: what is added to an obs of a block to find it in the arena; meaningful while resident
+        self.origin = np.zeros(len(blocks), np.int64)
+        if plan.whole:
+            length = blocks.stop - blocks.start  # blocks that meet in a store meet in the arena
+            self.origin += np.cumsum(length) - length - blocks.start
+            n_chunks = -(-self.n_obs // self.chunk)
+            self._chunk_base = np.cumsum(n_chunks) - n_chunks
+            self._here = np.zeros(int(n_chunks.sum()), bool)
+            self._coming: dict[int, _Job] = {}
+        else:
+            most = int(max(-(-plan.slot_obs // c) for c in self.chunk)) + 1
+            self._slot_here = np.zeros((plan.slots, most), bool)
+            self._slot_coming: list[dict[int, _Job]] = [{} for _ in range(plan.slots)]
+            self._slot_block = np.full(plan.slots, -1, np.int64)
+            self._slot_refs = np.zeros(plan.slots, np.int64)
+            self._slot_next = np.full(plan.slots, NEVER, np.int64)
+            self._block_slot: dict[int, int] = {}
+
+    def check_process(self) -> None:
+        """Refuse to go on in a forked child.
+
+        Raises
+        ------
+        ForkError
+            If this is not the process that made the residency.
+        """
+        if os.getpid() != self._pid:
+            raise ForkError(
+                f"this loader was made in process {self._pid} and is used in its forked child {os.getpid()}, which "
+                "has none of its threads; start workers with 'spawn' or 'forkserver', or make the loader in the child"
+            )
+
+    def chunks_of(self, block: int, ranges: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+        """Return the chunks of the block's store that ranges of obs touch, ascending."""
+        c = int(self.chunk[self.blocks.store[block]])
+        if len(ranges) == 1:
+            return np.arange(ranges[0][0] // c, (ranges[0][1] - 1) // c + 1)
+        parts = [np.arange(a // c, (b - 1) // c + 1) for a, b in ranges]
+        return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+
+    # ---- decisions; the lock is held
+
+    def take(
+        self, piece: int, block: int, ranges: Sequence[tuple[int, int]], next_need: int
+    ) -> list[_Job] | None:
+        """Reserve a place for a piece; return the jobs it waits for, a new one first; None if no slot is free."""
+        store = int(self.blocks.store[block])
+        chunks = self.chunks_of(block, ranges)
+        if self.plan.whole:
+            at = chunks + self._chunk_base[store]
+            waits = [job for i in at.tolist() if (job := self._coming.get(i)) is not None]
+            missing = [
+                c
+                for c, i in zip(chunks.tolist(), at.tolist(), strict=True)
+                if not self._here[i] and i not in self._coming
+            ]
+            if not missing:
+                return waits
+            job = _Job(piece, store, -1, np.array(missing), int(self.origin[block]))
+            for c in missing:
+                self._coming[c + int(self._chunk_base[store])] = job
+            self._cut(job, 0, int(self.n_obs[store]))
+            self.counters.loads += 1
+            return [job, *waits]
+        slot = self._block_slot.get(block, -1)
+        if slot < 0:
+            slot = self._free_slot()
+            if slot < 0:
+                return None
+            old = int(self._slot_block[slot])
+            if old >= 0:
+                del self._block_slot[old]
+            self._slot_block[slot], self._block_slot[block] = block, slot
+            self._slot_here[slot] = False
+            self._slot_coming[slot] = {}
+            self.origin[block] = slot * self.plan.slot_obs - int(self.blocks.start[block])
+            self.counters.loads += 1
+        self._slot_refs[slot] += 1
+        self._slot_next[slot] = next_need
+        first = int(self.blocks.start[block] // self.chunk[store])
+        coming, here = self._slot_coming[slot], self._slot_here[slot]
+        waits = [job for c in chunks.tolist() if (job := coming.get(c)) is not None]
+        missing = [c for c in chunks.tolist() if not here[c - first] and c not in coming]
+        if not missing:
+            return waits
+        job = _Job(piece, store, slot, np.array(missing), int(self.origin[block]))
+        for c in missing:
+            coming[c] = job
+        start = int(self.blocks.start[block])
+        self._cut(job, start, min(start + self.plan.slot_obs, int(self.n_obs[store])))
+        return [job, *waits]
+
+    def _free_slot(self) -> int:
+        free = self._slot_refs == 0
+        if not free.any():
+            return -1
+        return int(np.argmax(np.where(free, np.where(self._slot_block < 0, NEVER, self._slot_next), -1)))
+
+    def _cut(self, job: _Job, low: int, high: int) -> None:
+        """Set the job's obs ranges: runs of its chunks, within [low, high)."""
+        c = int(self.chunk[job.store])
+        runs = np.split(job.chunks, np.flatnonzero(np.diff(job.chunks) != 1) + 1)
+        job.ranges = [(max(int(r[0]) * c, low), min((int(r[-1]) + 1) * c, high)) for r in runs]
+
+    def finish(self, job: _Job) -> None:
+        """Record that a job's chunks are in the arena, or are not coming."""
+        good = job.error is None
+        if self.plan.whole:
+            at = job.chunks + self._chunk_base[job.store]
+            self._here[at] = good
+            for i in at.tolist():
+                self._coming.pop(i, None)
+        else:
+            coming = self._slot_coming[job.slot]
+            first = int(self.blocks.start[self._slot_block[job.slot]] // self.chunk[job.store])
+            self._slot_here[job.slot, job.chunks - first] = good
+            for c in job.chunks.tolist():
+                coming.pop(c, None)
+        job.done = True
+
+    def release(self, block: int) -> None:
+        """Give back a piece's hold on its block; the block stays until its slot is needed."""
+        if not self.plan.whole:
+            self._slot_refs[self._block_slot[block]] -= 1
+
+    def begin(self, order: NDArray[np.int64]) -> None:
+        """Learn when what is resident is needed first in a new order of blocks."""
+        if self.plan.whole:
+            return
+        self._slot_refs[:] = 0
+        self._slot_next[:] = NEVER
+        if self._block_slot:
+            held, first = np.unique(order, return_index=True)
+            blocks = self._slot_block
+            at = np.searchsorted(held, blocks)
+            at = np.minimum(at, len(held) - 1) if len(held) else at
+            if len(held):
+                found = held[at] == blocks
+                self._slot_next[found] = first[at[found]]
+
+    # ---- work; the lock is not held
+
+    def read(self, jobs: Sequence[_Job]) -> None:
+        """Decode what jobs need into the arena; errors are kept in the job they belong to."""
+        by_store: dict[int, list[_Job]] = {}
+        for job in jobs:
+            by_store.setdefault(job.store, []).append(job)
+        for number, group in by_store.items():
+            try:
+                self._read_ranges(number, [(r, j.place) for j in group for r in j.ranges])
+            except Exception as error:
+                if len(group) == 1 and not self.skip:
+                    group[0].error = error
+                    continue
+                for job in group:
+                    self._read_alone(number, job)
+        for job in jobs:
+            chunks = len(job.chunks) * len(self.fields)
+            obs = sum(b - a for a, b in job.ranges)
+            with self.lock:
+                self.counters.chunks_decoded += chunks
+                self.counters.bytes_decoded += obs * self._bytes_per_obs
+
+    def _read_ranges(self, number: int, ranges: Sequence[tuple[tuple[int, int], int]]) -> None:
+        store = self.stores[number]
+        for name in self.fields:
+            array = self.arrays[name]
+            if len(ranges) == 1:
+                (start, stop), place = ranges[0]
+                store.read_into(name, start, stop, array[start + place : stop + place])
+            else:
+                outs = [array[a + place : b + place] for (a, b), place in ranges]
+                store.read_ranges(name, [a for (a, _), _ in ranges], [b for (_, b), _ in ranges], outs)
+            if self.loaded is not None:
+                for (a, b), place in ranges:
+                    self.loaded(name, a + place, b + place)
+
+    def _read_alone(self, number: int, job: _Job) -> None:
+        """Read one job by itself; with ``skip``, chunk by chunk, so that only bad chunks are given up."""
+        try:
+            self._read_ranges(number, [(r, job.place) for r in job.ranges])
+            return
+        except Exception as error:
+            if not self.skip or isinstance(error, ForkError):
+                job.error = error
+                return
+        c = int(self.chunk[number])
+        for low, high in job.ranges:
+            for k in range(low // c, (high - 1) // c + 1):
+                piece = (max(low, k * c), min(high, (k + 1) * c))
+                try:
+                    self._read_ranges(number, [(piece, job.place)])
+                except Exception as error:
+                    for name in self.fields:
+                        self.arrays[name][piece[0] + job.place : piece[1] + job.place] = 0
+                    with self.lock:
+                        self.counters.bad_chunks[number, k] = f"{type(error).__name__}: {error}"
+                    log.warning(
+                        "chunk %d of %s cannot be read, its windows are replaced: %s",
+                        k,
+                        self._name(number),
+                        error,
+                    )
+
+    def _name(self, number: int) -> str:
+        return str(getattr(self.stores[number], "url", f"store {number}"))
+
+    def explain(self, job: _Job, error: BaseException) -> BaseException:
+        """Return what to raise for a job that failed: named by store, sequence and offset."""
+        if isinstance(error, ChunkstoreError) and not isinstance(error, CorruptDataError):
+            return error
+        low, high = job.ranges[0][0], job.ranges[-1][1]
+        store = self.stores[job.store]
+        where = f"obs [{low}, {high})"
+        try:
+            table = store.sequences
+            at = int(np.searchsorted(table.offsets, low, side="right")) - 1
+            where = f"sequence {table.ids[at]!r} from obs {low - int(table.offsets[at])} on ({where} of the store)"
+        except Exception:
+            log.debug("no sequence could be named for %s", where, exc_info=True)
+        return CorruptDataError(
+            f"{self._name(job.store)}: {where}, field{'s' if len(self.fields) > 1 else ''} "
+            f"{', '.join(self.fields)}: {error}; run `chunkstore verify`, or pass on_bad_chunk='skip' to go on without "
+            "these windows"
+        )
+
+
+class Session:
+    """One iteration: threads that read ahead of it, and what it holds.
+
+    Parameters
+    ----------
+    residency : Residency
+        Where blocks live.
+    block : int64 array
+        The block of each piece, in the order of need.
+    first, last : int64 array
+        First and last moment at which each piece is needed; ``first`` is ascending.
+    ranges_of : callable
+        ``ranges_of(i)`` returns the obs ranges that piece i needs.
+    capacity : int
+        Pieces that may be held at once.
+    """
+
+    def __init__(
+        self,
+        residency: Residency,
+        block: NDArray[np.int64],
+        first: NDArray[np.int64],
+        last: NDArray[np.int64],
+        ranges_of: Callable[[int], list[tuple[int, int]]],
+        capacity: int,
+    ) -> None:
+        residency.check_process()
+        self.residency = residency
+        self.block, self.first = block, first
+        self._ranges_of = ranges_of
+        self.capacity = capacity
+        self._by_last = np.argsort(last, kind="stable")
+        self._last = last[self._by_last]
+        self._next = _next_use(block)
+        self._issued = 0
+        self._released = 0
+        self._ready = 0
+        self._waits: dict[int, list[_Job]] = {}
+        self._stop = False
+        self._failure: BaseException | None = None
+        with residency.lock:
+            if residency.session is not None:
+                residency.session._stop = True  # noqa: SLF001 - the newest iteration takes over
+                residency.lock.notify_all()
+        if residency.session is not None:
+            residency.session.close()
+        with residency.lock:
+            residency.session = self
+            residency.begin(block)
+        self._threads = [
+            threading.Thread(target=_work, args=(self,), name=f"chunkstore-decode-{n}", daemon=True)
+            for n in range(residency.threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    # ---- the consumer's side
+
+    def reach(self, stop: int) -> int:
+        """Wait until what moments before ``stop`` need is resident; return how far that holds.
+
+        The answer is less than ``stop`` where more pieces are needed than can be held at once: the caller
+        uses what is there, calls :meth:`leave`, and asks again.
+        """
+        r = self.residency
+        r.check_process()
+        wanted = int(np.searchsorted(self.first, stop))
+        most = min(wanted, self._released + self.capacity)
+        if most < wanted:
+            stop = int(self.first[most])
+            most = int(np.searchsorted(self.first, stop))
+        with r.lock:
+            began = None
+            while self._ready < most:
+                if self._stop:
+                    raise ConfigError(
+                        "this iteration has ended: a newer one over the same loader took over, or it was closed"
+                    )
+                if self._failure is not None:
+                    raise self._failure
+                i = self._ready
+                jobs = self._waits.get(i) if i < self._issued else None
+                if jobs is not None and all(job.done for job in jobs):
+                    failed = next((job for job in jobs if job.error is not None), None)
+                    if failed is not None:
+                        assert failed.error is not None
+                        raise r.explain(failed, failed.error) from failed.error
+                    del self._waits[i]
+                    self._ready += 1
+                    continue
+                if began is None:
+                    began = time.perf_counter()
+                    r.counters.waits += 1
+                r.lock.wait(1.0)
+            if began is not None:
+                r.counters.seconds_waited += time.perf_counter() - began
+            if self._stop:
+                raise ConfigError(
+                    "this iteration has ended: a newer one over the same loader took over, or it was closed"
+                )
+        return stop
+
+    def leave(self, moment: int) -> None:
+        """Let go of pieces that no moment from ``moment`` on needs."""
+        upto = int(np.searchsorted(self._last, moment))
+        if upto <= self._released:
+            return
+        r = self.residency
+        with r.lock:
+            if self._stop:
+                return
+            for i in self._by_last[self._released : upto].tolist():
+                r.release(int(self.block[i]))
+            self._released = upto
+            r.lock.notify_all()
+
+    def close(self) -> None:
+        """End the threads; what is resident stays."""
+        r = self.residency
+        if os.getpid() != r._pid:  # noqa: SLF001 - a forked child has no threads to end
+            return
+        with r.lock:
+            self._stop = True
+            r.lock.notify_all()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        with r.lock:
+            if r.session is self:
+                r.session = None
+
+    # ---- the threads' side; the lock is held
+
+    def next_jobs(self) -> list[_Job]:
+        """Issue pieces in order until there is about a bundle of bytes to read."""
+        r = self.residency
+        jobs: list[_Job] = []
+        size = 0
+        while self._issued < len(self.block) and len(jobs) < BUNDLE_PIECES and size < BUNDLE_BYTES:
+            if self._issued - self._released >= self.capacity:
+                break
+            i = self._issued
+            block = int(self.block[i])
+            waits = r.take(i, block, self._ranges_of(i), int(self._next[i]))
+            if waits is None:
+                break
+            self._waits[i] = waits
+            self._issued += 1
+            if waits and waits[0].piece == i and not waits[0].done and waits[0] not in jobs:
+                jobs.append(waits[0])
+                size += sum(b - a for a, b in waits[0].ranges) * r._bytes_per_obs  # noqa: SLF001
+            else:
+                r.lock.notify_all()
+        return jobs
+
+    def steps(self) -> Iterator[list[_Job]]:
+        """Yield jobs to read, until the session ends."""
+        r = self.residency
+        while True:
+            with r.lock:
+                jobs: list[_Job] = []
+                while not self._stop:
+                    jobs = self.next_jobs()
+                    if jobs or self._issued >= len(self.block):
+                        break
+                    r.lock.wait()
+                if self._stop or not jobs:
+                    for job in jobs:
+                        job.error = RuntimeError("the iteration ended before this was read")
+                        r.finish(job)
+                    return
+                r.lock.notify_all()
+            yield jobs
+            with r.lock:
+                for job in jobs:
+                    r.finish(job)
+                r.lock.notify_all()
+
+
+def _work(session: Session) -> None:
+    """Read what a session needs, in order, until it ends."""
+    try:
+        for jobs in session.steps():
+            try:
+                session.residency.read(jobs)
+            except BaseException as error:
+                for job in jobs:
+                    job.error = job.error or error
+    except BaseException as error:
+        with session.residency.lock:
+            session._failure = error  # noqa: SLF001 - handed to the consumer
+            session.residency.lock.notify_all()
+
+
+def _next_use(block: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return for each piece the next piece that needs the same block, or NEVER."""
+    order = np.argsort(block, kind="stable")
+    out = np.full(len(block), NEVER, np.int64)
+    same = block[order[1:]] == block[order[:-1]]
+    out[order[:-1][same]] = order[1:][same]
+    return out

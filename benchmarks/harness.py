@@ -49,7 +49,7 @@ from benchmarks.usage import Usage, disk_bytes, evict, memory, usage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["Probe", "Subject", "main", "measure", "quartiles", "run_all", "work_dir"]
+__all__ = ["Probe", "Subject", "alone", "machine", "main", "measure", "quartiles", "run_all", "work_dir"]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -351,7 +351,7 @@ def _merge(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def alone() -> Iterator[None]:
     """Hold the machine's benchmark lock; waits for its turn."""
     try:
         import fcntl
@@ -366,7 +366,7 @@ def _alone() -> Iterator[None]:
 def run_all(subjects: Sequence[Subject], *, repeats: int, scale: float) -> list[dict[str, Any]]:
     """Measure subjects in turns, ``repeats`` times each; a gap is tried once only."""
     records: dict[int, list[dict[str, Any]]] = {}
-    with _alone():
+    with alone():
         for turn in range(repeats):
             for place, subject in enumerate(subjects):
                 if turn and "gap" in records[place][-1]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from benchmarks.peers.task import Opened, Task, apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import numpy as np
 
     from benchmarks.peers.audio import AudioTask
     from benchmarks.peers.tables import AvroTask
@@ -100,7 +100,7 @@ def make_audio(task: AudioTask, out: Path) -> None:
 
 
 def crops(task: AudioTask) -> Opened:
-    """One crop of every recording an epoch, anywhere in it."""
+    """Four crops of every recording an epoch, anywhere in it."""
     from chunkstore import WindowLoader, WindowSpec, open_store
     from chunkstore.sampling import PerSequence
 
@@ -110,7 +110,7 @@ def crops(task: AudioTask) -> Opened:
         WindowSpec(task.frames),
         fields=["audio"],
         batch_size=task.batch_size,
-        sampling=PerSequence(1),
+        sampling=PerSequence(4),
         seed=task.seed,
     )
     epochs = itertools.count()

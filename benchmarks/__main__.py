@@ -1,0 +1,53 @@
+"""Run every question, then write the page: ``python -m benchmarks [--quick] [QUESTION ...]``.
+
+One question after the other, each in a process of its own; one that fails is said at the end, and the
+exit status is then 1. Questions whose modules know no ``--quick`` are left out of a quick run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.harness import ROOT
+
+#: modules that are no question of their own
+PARTS = {"__init__", "__main__", "check", "data", "harness", "page", "setup", "usage"}
+
+
+def questions(*, quick: bool) -> list[str]:
+    """Names of the modules that answer one; the comparisons first."""
+    found = [path for path in Path(__file__).parent.glob("*.py") if path.stem not in PARTS]
+    if quick:
+        found = [path for path in found if "harness" in path.read_text() or "--quick" in path.read_text()]
+    return sorted((path.stem for path in found), key=lambda name: (not name.startswith("compare_"), name))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Run the benchmarks.")
+    parser.add_argument(
+        "--quick", action="store_true", help="minutes instead of an hour; the page stays as it is"
+    )
+    parser.add_argument("names", nargs="*", metavar="QUESTION", help=", ".join(questions(quick=False)))
+    asked = parser.parse_args(argv)
+    failed = []
+    for name in asked.names or questions(quick=asked.quick):
+        print(f"== {name}", flush=True)
+        began = time.monotonic()
+        order = [sys.executable, "-m", f"benchmarks.{name}", *(["--quick"] if asked.quick else [])]
+        if subprocess.run(order, cwd=ROOT, check=False).returncode:
+            failed.append(name)
+        print(f"== {name}: {time.monotonic() - began:.0f} s", flush=True)
+    if not asked.quick:
+        subprocess.run([sys.executable, "-m", "benchmarks.page"], cwd=ROOT, check=True)
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+    return min(len(failed), 1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import av
 import numpy as np
 import pytest
 import soundfile
 import soxr
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.data
 

@@ -39,12 +39,14 @@ from chunkstore.statistics import FieldStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
     import xarray as xr
     from numpy.typing import NDArray
 
+    from chunkstore.audio import Sound
     from chunkstore.splits import SplitAudit, SplitSet
 
 __all__ = ["ChunkStore", "EngineInfo", "open_store"]
@@ -732,6 +734,33 @@ class ChunkStore:
         from chunkstore.views import sequence_dataset
 
         return sequence_dataset(self, id)
+
+    def play(
+        self,
+        id: str,  # noqa: A002 - the format's own word
+        start: float = 0.0,
+        stop: float | None = None,
+        *,
+        field: str | None = None,
+    ) -> Sound:
+        """Return a span, in seconds, as a sound that a notebook plays; see :func:`chunkstore.audio.play`."""
+        from chunkstore.audio import play
+
+        return play(self, id, start, stop, field=field)
+
+    def export(
+        self,
+        id: str,  # noqa: A002 - the format's own word
+        path: str | os.PathLike[str],
+        start: float = 0.0,
+        stop: float | None = None,
+        *,
+        field: str | None = None,
+    ) -> Path:
+        """Write a span, in seconds, to a ``.wav`` or ``.flac``; see :func:`chunkstore.audio.export`."""
+        from chunkstore.audio import export
+
+        return export(self, id, path, start, stop, field=field)
 
     def to_xarray(self) -> xr.Dataset:
         """Return the whole store as a lazy xarray Dataset, dask chunks equal to shards."""

@@ -39,7 +39,7 @@ def store(tmp_path_factory):
 
 
 def test_a_span_is_exactly_the_stored_samples(store):
-    sound = audio.play(store, "long", 0.5, 2.0)
+    sound = store.play("long", 0.5, 2.0)
     assert sound.rate == 16000
     assert np.array_equal(sound.samples, LONG[8000:32000])
     values, rate = soundfile.read(io.BytesIO(sound.wav()), dtype="int16")
@@ -56,7 +56,7 @@ def test_the_player_holds_the_sound_and_escapes_the_title(store):
 
 @pytest.mark.parametrize("kind", ["wav", "flac"])
 def test_int16_is_exported_bit_for_bit(store, tmp_path, kind):
-    file = audio.export(store, "long", tmp_path / f"out.{kind}")
+    file = store.export("long", tmp_path / f"out.{kind}")
     values, rate = soundfile.read(file, dtype="int16")
     assert rate == 16000
     assert np.array_equal(values, LONG)

@@ -69,6 +69,13 @@ class WindowDL(DataLoader):  # type: ignore[misc]  # fastai has no types
         return int(target[0].numel())
 
     @property
+    def loss_func(self) -> Any:
+        """Cross entropy for classes, the mean squared error for numbers; asked for where none is given."""
+        from fastai.losses import CrossEntropyLossFlat, MSELossFlat
+
+        return CrossEntropyLossFlat() if hasattr(self, "vocab") else MSELossFlat()
+
+    @property
     def vocab(self) -> tuple[str, ...]:
         """The words that the codes of ``y`` stand for."""
         columns = self.dataset.recipe.y_labels

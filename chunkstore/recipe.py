@@ -8,23 +8,24 @@ stand on it. numpy only.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from chunkstore.errors import ConfigError, UnknownNameError
-from chunkstore.labels import LabelColumn, label_column
+from chunkstore.labels import LabelColumn, balance_weights, label_column
 from chunkstore.normalize import ChannelScale, channel_scale
 from chunkstore.targets import Target, plan_target
 from chunkstore.windows import WindowSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from chunkstore.store import ChunkStore
 
-__all__ = ["Recipe", "channel_names", "plan_recipe", "resolve_stores"]
+__all__ = ["Recipe", "balanced_sampling", "channel_names", "plan_recipe", "resolve_stores"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,39 @@ def plan_recipe(
         x_scale=_scale(normalize, stores, names, scaled=floats),
         y_scale=_scale(normalize_targets, stores, cut_fields, scaled=floats) if cut_fields else None,
     )
+
+
+def balanced_sampling(recipe: Recipe, sampling: Any, split: str | None) -> Any:
+    """Return ``{"balance": label, "n": draws}`` as weights of sequences; any other sampling as it is.
+
+    Every class is then drawn equally often. Only sequences of the split that are long enough for a
+    window count; ``n`` is their number if not given.
+
+    Raises
+    ------
+    ConfigError
+        If the mapping has other keys, or no sequence has a class.
+    """
+    from chunkstore.sampling import Weighted
+
+    if not (isinstance(sampling, Mapping) and "balance" in sampling):
+        return sampling
+    if set(sampling) - {"balance", "n"}:
+        raise ConfigError(f"sampling={dict(sampling)!r} is not known; use {{'balance': label, 'n': draws}}")
+    column = label_column([s.sequences for s in recipe.stores], str(sampling["balance"]))
+    if column.values.dtype.kind == "f":
+        raise ConfigError(f"label {column.name!r} holds numbers with fractions; balance by a class")
+    codes = np.full(len(column.values), -1, np.int64)
+    least = 1 if recipe.window.short == "pad" else recipe.window.span
+    for at, store in enumerate(recipe.stores):
+        segments = store.segments(split)
+        here = column.offsets[at] + segments.sequence[segments.stop - segments.start >= least]
+        codes[here] = column.values[here]
+    codes = np.where(codes < 0, -1, np.unique(codes, return_inverse=True)[1])
+    weights = balance_weights(codes)
+    parts = np.split(weights, column.offsets[1:-1])
+    n = sampling.get("n") or int(np.count_nonzero(weights))
+    return Weighted(parts if len(parts) > 1 else parts[0], n=n, by="sequence")
 
 
 #: keys of a batch that are not labels

@@ -9,16 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from chunkstore.distributed import find_worker
 from chunkstore.errors import ConfigError
+from chunkstore.layout import parse_bytes
+from chunkstore.sampling import parse_sampling
 from chunkstore.state import Position, Rotation
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from chunkstore.distributed import Place
     from chunkstore.labels import LabelColumn
@@ -48,11 +52,13 @@ class Order:
     """Visits to each block in an epoch."""
     lane_groups: int = 1
     """Parts that worker processes may share the lanes by."""
+    blocks: tuple[int, ...] | None = None
+    """Block lengths of an earlier plan that must be kept: (chunk, block, chunk, block, ...)."""
     memory_limit: int | str = "512MiB"
     """Bytes that resident blocks may take, of all workers of a rank together."""
     drop_last: bool = False
     """Whether a batch that is not full is left out."""
-    on_bad_chunk: str = "raise"
+    on_bad_chunk: Literal["raise", "skip"] = "raise"
     """``"raise"`` or ``"skip"``."""
 
     def __post_init__(self) -> None:
@@ -79,49 +85,70 @@ class WindowStream:
         Where resident blocks live: see :class:`~chunkstore.loader.WindowLoader`.
     """
 
-    def __init__(self, recipe: Recipe, order: Order, *, dtype: Any, channels: str, arena: Any) -> None:
+    def __init__(
+        self, recipe: Recipe, order: Order, *, dtype: Any, channels: Literal["first", "last"], arena: Any
+    ) -> None:
         self.recipe = recipe
         self.order = order
         self._dtype = dtype
         self._channels = channels
         self._arena = arena
         self._loader: WindowLoader | None = None
-        self._pid = 0
+        self._owner = (0, 0)  # process and world size that the loader was made for
+        self._plan: tuple[Any, ...] | None = None  # lanes, passes, blocks, bytes if whole: the trainer's
+        self.world_size = 1
+        """Ranks that share the order; set before the loader is used."""
         self.decoded_in: int | None = None
         """Process that has decoded chunks for this stream, if any."""
 
     @property
     def loader(self) -> WindowLoader:
         """The loader of this process, opened on first use."""
-        if self._loader is None or self._pid != os.getpid():
-            from chunkstore.loader import WindowLoader
-
-            order = self.order
-            self._loader = WindowLoader(
-                self.recipe.stores,
-                self.recipe.window,
-                fields=self.recipe.fields,
-                targets=self.recipe.target.cut,
-                batch_size=order.batch_size,
-                split=order.split,
-                sampling=order.sampling,
-                shuffle=order.shuffle,
-                seed=order.seed,
-                lanes=order.lanes,
-                passes=order.passes,
-                lane_groups=order.lane_groups,
-                memory_limit=order.memory_limit,
-                drop_last=order.drop_last,
-                on_bad_chunk=order.on_bad_chunk,
-                dtype=self._dtype,
-                channels=self._channels,
-                arena=self._arena,
-            )
-            self._pid = os.getpid()
+        if self._loader is None or self._owner != (os.getpid(), self.world_size):
+            self.close()
+            worker = find_worker()
+            limit = parse_bytes(self.order.memory_limit)
+            if worker is None or self._plan is None:
+                self._loader = self._open(limit, self.order)
+            else:
+                lanes, passes, blocks, whole = self._plan
+                if whole and whole * worker[1] > limit:
+                    limit = min(limit, whole - 1)  # workers share the limit, none may hold everything
+                self._loader = self._open(
+                    limit, replace(self.order, lanes=lanes, passes=passes, blocks=blocks)
+                )
+            self._owner = (os.getpid(), self.world_size)
         return self._loader
+
+    def _open(self, limit: int, order: Order) -> WindowLoader:
+        from chunkstore.loader import WindowLoader
+
+        return WindowLoader(
+            self.recipe.stores,
+            self.recipe.window,
+            fields=self.recipe.fields,
+            targets=self.recipe.target.cut,
+            batch_size=order.batch_size,
+            split=order.split,
+            sampling=order.sampling,
+            shuffle=order.shuffle,
+            seed=order.seed,
+            lanes=order.lanes,
+            passes=order.passes,
+            lane_groups=order.lane_groups,
+            blocks=order.blocks,
+            memory_limit=limit,
+            drop_last=order.drop_last,
+            on_bad_chunk=order.on_bad_chunk,
+            dtype=self._dtype,
+            channels=self._channels,
+            arena=self._arena,
+            world_size=self.world_size,
+        )
 
     def rotation(self, place: Place) -> Rotation:
         """Return which lane group each batch of an epoch comes from."""
+        self.world_size = place.world_size
         groups = range(self.order.lane_groups)
         return Rotation(
             tuple(self.loader.n_draws(g) for g in groups),
@@ -142,23 +169,26 @@ class WindowStream:
             "short": window.short,
             "phase": _plain(window.phase),
             "split": order.split,
-            "sampling": _plain(order.sampling),
+            "sampling": _plain(parse_sampling(order.sampling)),
             "shuffle": order.shuffle,
             "seed": order.seed,
             "lanes": int(plan.lanes),
             "passes": int(plan.passes),
+            "blocks": list(plan.blocks),
             "lane_groups": order.lane_groups,
         }
 
     def adopt(self, fingerprint: Mapping[str, Any]) -> None:
-        """Take lanes and passes from a checkpoint, where they were left to be chosen."""
-        auto = {
+        """Take lanes, passes and blocks from a checkpoint, where they were left to be chosen."""
+        auto: dict[str, Any] = {
             name: fingerprint[name]
             for name in ("lanes", "passes")
             if getattr(self.order, name) == "auto" and name in fingerprint
         }
-        now = {"lanes": self.loader.plan.lanes, "passes": self.loader.plan.passes}
-        if any(now[name] != value for name, value in auto.items()):
+        if self.order.blocks is None and "blocks" in fingerprint:
+            auto["blocks"] = tuple(fingerprint["blocks"])
+        plan = self.loader.plan
+        if any(getattr(plan, name) != value for name, value in auto.items()):
             self.close()
             self.order = replace(self.order, **auto)
 
@@ -182,6 +212,7 @@ class WindowStream:
         groups
             Lane groups of a worker that goes on by itself; the position then counts those alone.
         """
+        self.world_size = place.world_size
         self.decoded_in = os.getpid()
         rotation = self.rotation(place)
         number, count = worker or (0, 1)
@@ -223,11 +254,14 @@ class WindowStream:
     def close(self) -> None:
         """End the loader's threads and give its memory back."""
         loader, self._loader = self._loader, None
-        if loader is not None and self._pid == os.getpid():
+        if loader is not None and self._owner[0] == os.getpid():
             loader.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_loader": None, "decoded_in": None}
+        plan = self.loader.plan
+        whole = plan.arena_bytes if plan.whole else 0
+        chosen = (plan.lanes, plan.passes, plan.blocks, whole)
+        return {**self.__dict__, "_loader": None, "decoded_in": None, "_plan": chosen}
 
 
 def _alone(
@@ -258,6 +292,8 @@ def _plain(value: Any) -> Any:
         return f"{len(value)} values, {_digest([_plain(v) for v in value])}"
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in sorted(value.items())}
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
     return repr(value)

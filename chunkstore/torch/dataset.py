@@ -17,7 +17,7 @@ from chunkstore.distributed import Place, find_place, find_worker
 from chunkstore.epochs import EpochClock
 from chunkstore.errors import ConfigError, ForkError, StateError
 from chunkstore.provenance import Where, locate_batch
-from chunkstore.recipe import plan_recipe, resolve_stores
+from chunkstore.recipe import balanced_sampling, plan_recipe, resolve_stores
 from chunkstore.state import Position, Rotation, make_state, read_state
 from chunkstore.stream import Order, WindowStream
 from chunkstore.torch.tensors import ScaleTensors, to_host, to_tensor
@@ -78,7 +78,9 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
     split : str, optional
         Name of a split that is stored in the store.
     sampling : optional
-        Where windows start: ``"all"``, or one of the modes of :mod:`chunkstore.sampling`.
+        Where windows start: ``"all"``; ``{"per_sequence": n}`` for n random ones of each sequence an
+        epoch; ``{"balance": label, "n": draws}`` for every class equally often; ``{"weights": ...}`` and
+        more in :mod:`chunkstore.sampling`.
     shuffle : bool, default True
         Draw a new order every epoch; False gives the order of the store.
     seed : int, default 0
@@ -148,7 +150,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         lane_groups: int = 1,
         memory_limit: int | str = "512MiB",
         dtype: Any = "float32",
-        channels: str = "first",
+        channels: Literal["first", "last"] = "first",
         normalize: Any = None,
         normalize_targets: Any = None,
         transform: Callable[[Batch], Batch] | None = None,
@@ -156,7 +158,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         rank: int | None = None,
         world_size: int | None = None,
         device: str | torch.device | None = None,
-        on_bad_chunk: str = "raise",
+        on_bad_chunk: Literal["raise", "skip"] = "raise",
         ahead: int = 2,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -182,7 +184,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         order = Order(
             batch_size=batch_size,
             split=split,
-            sampling=sampling,
+            sampling=balanced_sampling(recipe, sampling, split),
             shuffle=shuffle,
             seed=seed,
             lanes=lanes,
@@ -234,16 +236,22 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
     @property
     def n_windows(self) -> int:
         """Windows in an epoch, of all ranks together."""
-        return int(self._stream.loader.n_windows)
+        return int(self._loader.n_windows)
 
     @property
     def plan(self) -> Any:
         """What was chosen for lanes, passes, blocks and memory, and why."""
-        return self._stream.loader.plan
+        return self._loader.plan
+
+    @property
+    def _loader(self) -> Any:
+        self._stream.world_size = self.place.world_size
+        return self._stream.loader
 
     @property
     def fingerprint(self) -> dict[str, Any]:
         """Everything that a checkpoint must agree about, by name."""
+        self._stream.world_size = self.place.world_size
         return self._stream.fingerprint()
 
     @property
@@ -335,6 +343,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         """
         worker = find_worker()
         if isinstance(state, dict) and isinstance(state.get("fingerprint"), dict):
+            self._stream.world_size = self.place.world_size
             self._stream.adopt(state["fingerprint"])
         position, groups = read_state(state, self.fingerprint, None if worker is None else worker[1])
         self._groups = groups
@@ -433,7 +442,9 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         self._stream.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_place": find_place(*self._given), "_consumed": None, "_groups": None}
+        place = self.place
+        self._stream.world_size = place.world_size
+        return {**self.__dict__, "_place": place, "_consumed": None, "_groups": None}
 
 
 _NOT_WHOLE = -1  # in the place of the turn: the batch does not know the whole position

@@ -16,7 +16,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from ingest.sources.avro import opcodes as oc
-from ingest.sources.avro.walk_kernel import jit
+from ingest.sources.avro.walk_kernel import inlined, jit
 
 __all__ = ["decode_blocks", "rehash"]
 
@@ -43,47 +43,90 @@ TOO_DEEP, NULL_VECTOR, GROW, MAX_EMPTY_ITEMS = oc.TOO_DEEP, oc.NULL_VECTOR, oc.G
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 K1 = np.uint64(0x9E3779B97F4A7C15)
-U0, U1, U7, U8, U32, U63, U127, U128 = (np.uint64(n) for n in (0, 1, 7, 8, 32, 63, 127, 128))
+U0, U1, U2, U3, U4, U7, U8, U32, U63, U127, U128 = (
+    np.uint64(n) for n in (0, 1, 2, 3, 4, 7, 8, 32, 63, 127, 128)
+)
+HIGH = np.uint64(0x8080808080808080)
+A0, A1 = np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00)
+B0, B1 = np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000)
+C0, C1 = np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000)
 
 
 def _loader(bits: int) -> Any:
-    """Make an unaligned little-endian load from bytes; the caller has checked the bounds."""
+    """Make an unaligned little-endian load from an address; the caller has checked the bounds.
+
+    Addresses, not arrays, go into the inlined helpers: an array handed over costs two atomic counts of its owner.
+    """
 
     @intrinsic
-    def load(typing_context: Any, array: Any, index: Any) -> Any:  # noqa: ARG001 # numba's signature
-        signature = (types.uint64 if bits == 64 else types.uint32 if bits == 32 else types.uint8)(
-            array, index
-        )
+    def load(typing_context: Any, address: Any) -> Any:  # noqa: ARG001 # numba's signature
+        result = types.uint64 if bits == 64 else types.uint32 if bits == 32 else types.uint8
 
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, args[0]).data
-            place = builder.gep(data, [args[1]])
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001 # numba's signature
             kind = ir.IntType(bits)
-            return builder.load(builder.bitcast(place, kind.as_pointer()), align=1)
+            return builder.load(builder.inttoptr(args[0], kind.as_pointer()), align=1)
 
-        return signature, codegen
+        return result(types.int64), codegen
 
     return load
 
 
+def _storer(bits: int) -> Any:
+    """Make a store to an address."""
+
+    @intrinsic
+    def store(typing_context: Any, address: Any, value: Any) -> Any:  # noqa: ARG001 # numba's signature
+        kind = types.int64 if bits == 64 else types.int32
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001 # numba's signature
+            place = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
+            builder.store(args[1], place, align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, kind), codegen
+
+    return store
+
+
 load8, load32, load64 = _loader(8), _loader(32), _loader(64)
+store32, store64 = _storer(32), _storer(64)
 
 
-@jit
-def varint(buf: np.ndarray, pos: int, end: int) -> tuple[int, int]:
+@intrinsic
+def low_zeros(typing_context: Any, value: Any) -> Any:  # noqa: ARG001 # numba's signature
+    """Number of zero bits below the lowest one of a uint64 that is not 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001 # numba's signature
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), codegen
+
+
+@inlined
+def varint(base: int, pos: int, end: int) -> tuple[int, int]:
     """Read a zigzag number: (value, next place); the place is -1 where the block ends, -2 for bad bytes."""
     if pos >= end:
         return 0, -1
-    byte = np.uint64(load8(buf, pos))
+    byte = np.uint64(load8(base + pos))
     pos += 1
     if byte < U128:
         return np.int64(byte >> U1) ^ -np.int64(byte & U1), pos
+    if end - pos >= 7:
+        # Eight bytes at once: cut behind the first that ends a number, then close the gaps of a bit a byte.
+        word = load64(base + pos - 1)
+        ends = ~word & HIGH
+        if ends != U0:
+            word &= ends ^ (ends - U1)
+            word = (word & A0) | ((word & A1) >> U1)
+            word = (word & B0) | ((word & B1) >> U2)
+            word = (word & C0) | ((word & C1) >> U4)
+            return np.int64(word >> U1) ^ -np.int64(word & U1), pos + np.int64(low_zeros(ends) >> U3)
     value = byte & U127
     shift = U7
     while True:
         if pos >= end:
             return 0, -1
-        byte = np.uint64(load8(buf, pos))
+        byte = np.uint64(load8(base + pos))
         pos += 1
         if shift == U63 and byte > U1:
             return 0, -2
@@ -95,13 +138,13 @@ def varint(buf: np.ndarray, pos: int, end: int) -> tuple[int, int]:
 
 
 @jit
-def utf8(buf: np.ndarray, at: int, end: int) -> bool:
+def utf8(base: int, at: int, end: int) -> bool:
     """Whether bytes are valid UTF-8."""
     while at < end:
-        if at + 8 <= end and load64(buf, at) & np.uint64(0x8080808080808080) == U0:
+        if at + 8 <= end and load64(base + at) & np.uint64(0x8080808080808080) == U0:
             at += 8
             continue
-        c = buf[at]
+        c = load8(base + at)
         at += 1
         if c < 0x80:
             continue
@@ -115,7 +158,7 @@ def utf8(buf: np.ndarray, at: int, end: int) -> bool:
             return False
         if at + more > end:
             return False
-        second = buf[at]
+        second = load8(base + at)
         if second & 0xC0 != 0x80:
             return False
         if (
@@ -126,111 +169,131 @@ def utf8(buf: np.ndarray, at: int, end: int) -> bool:
         ):
             return False
         for i in range(1, more):
-            if buf[at + i] & 0xC0 != 0x80:
+            if load8(base + at + i) & 0xC0 != 0x80:
                 return False
         at += more
     return True
 
 
-@jit
-def hash_bytes(buf: np.ndarray, at: int, end: int, seed: np.uint64) -> np.uint64:
+@inlined
+def hash_bytes(base: int, at: int, end: int, size: int, seed: np.uint64) -> np.uint64:
     """A keyed hash, so that nobody can prepare keys that collide."""
     h = seed ^ (np.uint64(end - at) * K1)
     while at + 8 <= end:
-        h = (h ^ load64(buf, at)) * K1
+        h = (h ^ load64(base + at)) * K1
         h ^= h >> U32
         at += 8
-    word = U0
-    while at < end:
-        word = (word << U8) | np.uint64(load8(buf, at))
-        at += 1
-    h = (h ^ word) * K1
-    h ^= h >> U32
+    if at < end:
+        word = U0
+        if at + 8 <= size:
+            word = load64(base + at) & ((U1 << np.uint64(8 * (end - at))) - U1)
+        else:
+            shift = U0
+            while at < end:
+                word |= np.uint64(load8(base + at)) << shift
+                shift += U8
+                at += 1
+        h = (h ^ word) * K1
+        h ^= h >> U32
     h = (h ^ seed) * K1
     return h ^ (h >> U32)
 
 
-@jit
-def same_bytes(buf: np.ndarray, a: int, b: int, n: int) -> bool:
+@inlined
+def same_bytes(base: int, a: int, b: int, n: int, size: int) -> bool:
     """Whether two stretches of ``n`` bytes are equal."""
     i = 0
     while i + 8 <= n:
-        if load64(buf, a + i) != load64(buf, b + i):
+        if load64(base + a + i) != load64(base + b + i):
             return False
         i += 8
+    if i < n and max(a, b) + i + 8 <= size:
+        differ = load64(base + a + i) ^ load64(base + b + i)
+        return differ & ((U1 << np.uint64(8 * (n - i))) - U1) == U0
     while i < n:
-        if load8(buf, a + i) != load8(buf, b + i):
+        if load8(base + a + i) != load8(base + b + i):
             return False
         i += 1
     return True
 
 
-@jit
+@inlined
 def intern(
-    buf: np.ndarray,
-    t: int,
+    base: int,
+    size: int,
     value: int,
     length: int,
     seed: np.uint64,
-    table: np.ndarray,
-    offs: np.ndarray,
-    lens: np.ndarray,
-    hashes: np.ndarray,
-    used: np.ndarray,
-    last: np.ndarray,
+    table: int,
+    mask: np.uint64,
+    entries: int,
+    places: int,
+    heads: int,
 ) -> int:
-    """Code of a key in dictionary ``t``; -1 where it is full.
+    """Code of a key in one dictionary; -1 where it is full.
 
-    ``length`` >= 0: bytes of ``buf`` from ``value`` on; else a number (-1), null (-2) or constant (-3).
+    ``length`` >= 0: bytes of the block from ``value`` on; else a number (-1), null (-2) or constant (-3).
+
+    ``table`` is the address of int32[mask + 1] codes, ``places`` of int64[entries, 4]: value, length, hash, and
+    the code that followed; ``heads`` of int64[2]: entries used, and the last code.
     """
-    code = last[t]
-    if code >= 0 and lens[t, code] == length:
-        if length < 0:
-            if offs[t, code] == value:
-                return np.int64(code)
-        elif same_bytes(buf, offs[t, code], value, length):
-            return np.int64(code)
+    # What followed the last key before is tried first: right for runs and for rows of several taking turns.
+    before = np.int64(load64(heads + 8))
+    if before >= 0:
+        code = np.int64(load64(places + 32 * before + 24))
+        entry = places + 32 * code
+        if np.int64(load64(entry + 8)) == length:
+            if length < 0:
+                if np.int64(load64(entry)) == value:
+                    store64(heads + 8, code)
+                    return code
+            elif same_bytes(base, np.int64(load64(entry)), value, length, size):
+                store64(heads + 8, code)
+                return code
     if length >= 0:
-        h = hash_bytes(buf, value, value + length, seed)
+        h = hash_bytes(base, value, value + length, size, seed)
     else:
         h = (np.uint64(value) ^ seed ^ np.uint64(-length)) * K1
         h ^= h >> U32
         h = (h ^ seed) * K1
         h ^= h >> U32
-    mask = np.uint64(table.shape[1] - 1)
     slot = h & mask
     while True:
-        code = np.int64(table[t, slot])
+        code = np.int64(np.int32(load32(table + np.int64(slot) * 4)))
         if code < 0:
             break
-        if hashes[t, code] == h and lens[t, code] == length:
+        entry = places + 32 * code
+        if load64(entry + 16) == h and np.int64(load64(entry + 8)) == length:
             if length < 0:
-                if offs[t, code] == value:
-                    last[t] = code
-                    return code
-            elif same_bytes(buf, offs[t, code], value, length):
-                last[t] = code
-                return code
+                if np.int64(load64(entry)) == value:
+                    break
+            elif same_bytes(base, np.int64(load64(entry)), value, length, size):
+                break
         slot = (slot + U1) & mask
-    code = used[t]
-    if code >= offs.shape[1]:
-        return -1
-    table[t, slot] = code
-    offs[t, code] = value
-    lens[t, code] = length
-    hashes[t, code] = h
-    used[t] = code + 1
-    last[t] = code
-    return np.int64(code)
+    if code < 0:
+        code = np.int64(load64(heads))
+        if code >= entries:
+            return np.int64(-1)
+        store32(table + np.int64(slot) * 4, np.int32(code))
+        entry = places + 32 * code
+        store64(entry, value)
+        store64(entry + 8, length)
+        store64(entry + 16, np.int64(h))
+        store64(entry + 24, code)
+        store64(heads, code + 1)
+    if before >= 0:
+        store64(places + 32 * before + 24, code)
+    store64(heads + 8, code)
+    return code
 
 
 @jit
-def rehash(table: np.ndarray, hashes: np.ndarray, used: np.ndarray) -> None:
-    """Put all entries into a larger table."""
+def rehash(table: np.ndarray, places: np.ndarray, heads: np.ndarray) -> None:
+    """Put all entries into a larger table; the arrays are those of :func:`decode_blocks`."""
     mask = np.uint64(table.shape[1] - 1)
     for t in range(table.shape[0]):
-        for code in range(used[t]):
-            slot = hashes[t, code] & mask
+        for code in range(heads[t, 0]):
+            slot = np.uint64(places[t, code, 2]) & mask
             while table[t, slot] >= 0:
                 slot = (slot + U1) & mask
             table[t, slot] = code
@@ -261,11 +324,8 @@ def decode_blocks(
     where: np.ndarray,
     codes: np.ndarray,
     table: np.ndarray,
-    offs: np.ndarray,
-    lens: np.ndarray,
-    hashes: np.ndarray,
-    used: np.ndarray,
-    last: np.ndarray,
+    places: np.ndarray,
+    heads: np.ndarray,
     seed: np.uint64,
 ) -> int:
     """Decode blocks from ``begin`` on; return the number of blocks, or the one at which a dictionary was full.
@@ -290,8 +350,17 @@ def decode_blocks(
     status, where : [blocks]
         Out: what was wrong, and at which byte of the block.
     codes : int32[tables, records]
-        Out: codes of keys and labels; the arrays after it are their dictionaries.
+        Out: codes of keys and labels.
+    table : int32[tables, 2 * entries]
+    places : int64[tables, entries, 4]
+    heads : int64[tables, 2]
+        The dictionaries of keys and labels; see :func:`intern`.
     """
+    base = buf.ctypes.data
+    size = buf.size
+    tables_at, places_at, heads_at = table.ctypes.data, places.ctypes.data, heads.ctypes.data
+    entries = places.shape[1]
+    mask = np.uint64(table.shape[1] - 1)
     depth = stack.shape[0]
     cursors = cur.size
     before = np.zeros(cursors, np.int64)
@@ -323,56 +392,70 @@ def decode_blocks(
                     if end - pos < 4:
                         bad = OVERRUN
                         break
-                    o32[prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k] = load32(buf, pos)
+                    o32[prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k] = load32(base + pos)
                     pos += 4
                     pc += 1
                 elif op == COPY64:
                     if end - pos < 8:
                         bad = OVERRUN
                         break
-                    o64[prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k] = load64(buf, pos)
+                    o64[prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k] = load64(base + pos)
                     pos += 8
                     pc += 1
                 elif op == NULL_COPY64:
-                    branch, place = varint(buf, pos, end)
+                    to = prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k
+                    if end - pos >= 9 and load8(base + pos) <= 2 and load8(base + pos) & 1 == 0:
+                        # Both cases without a branch: which one it is cannot be foretold.
+                        null = np.int64(load8(base + pos) >> 1) == prog[pc, 4]
+                        o64[to] = np.uint64(prog[pc, 5]) if null else load64(base + pos + 1)
+                        pos += 1 if null else 9
+                        pc += 1
+                        continue
+                    branch, place = varint(base, pos, end)
                     if place < 0:
                         bad = OVERRUN if place == -1 else BAD_VARINT
                         break
                     pos = place
-                    to = prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k
                     if branch == prog[pc, 4]:
                         o64[to] = np.uint64(prog[pc, 5])
                     elif branch == 1 - prog[pc, 4]:
                         if end - pos < 8:
                             bad = OVERRUN
                             break
-                        o64[to] = load64(buf, pos)
+                        o64[to] = load64(base + pos)
                         pos += 8
                     else:
                         bad = BAD_UNION
                         break
                     pc += 1
                 elif op == NULL_COPY32:
-                    branch, place = varint(buf, pos, end)
+                    to = prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k
+                    if end - pos >= 5 and load8(base + pos) <= 2 and load8(base + pos) & 1 == 0:
+                        # Both cases without a branch: which one it is cannot be foretold.
+                        null = np.int64(load8(base + pos) >> 1) == prog[pc, 4]
+                        o32[to] = np.uint32(prog[pc, 5]) if null else load32(base + pos + 1)
+                        pos += 1 if null else 5
+                        pc += 1
+                        continue
+                    branch, place = varint(base, pos, end)
                     if place < 0:
                         bad = OVERRUN if place == -1 else BAD_VARINT
                         break
                     pos = place
-                    to = prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k
                     if branch == prog[pc, 4]:
                         o32[to] = np.uint32(prog[pc, 5])
                     elif branch == 1 - prog[pc, 4]:
                         if end - pos < 4:
                             bad = OVERRUN
                             break
-                        o32[to] = load32(buf, pos)
+                        o32[to] = load32(base + pos)
                         pos += 4
                     else:
                         bad = BAD_UNION
                         break
                     pc += 1
                 elif op == LONG or op == INT or op == INT_F64 or op == INT_F32:
-                    value, place = varint(buf, pos, end)
+                    value, place = varint(base, pos, end)
                     if place < 0:
                         bad = OVERRUN if place == -1 else BAD_VARINT
                         break
@@ -398,7 +481,7 @@ def decode_blocks(
                     pc += 1
                 elif op == SKIP_VARINT:
                     for _ in range(prog[pc, 1]):
-                        value, place = varint(buf, pos, end)
+                        value, place = varint(base, pos, end)
                         if place < 0:
                             break
                         pos = place
@@ -407,7 +490,7 @@ def decode_blocks(
                         break
                     pc += 1
                 elif op == SKIP_BYTES:
-                    value, place = varint(buf, pos, end)
+                    value, place = varint(base, pos, end)
                     if place < 0:
                         bad = OVERRUN if place == -1 else BAD_VARINT
                         break
@@ -418,7 +501,7 @@ def decode_blocks(
                     pos += value
                     pc += 1
                 elif op == KEY_BYTES:
-                    value, place = varint(buf, pos, end)
+                    value, place = varint(base, pos, end)
                     if place < 0:
                         bad = OVERRUN if place == -1 else BAD_VARINT
                         break
@@ -427,13 +510,24 @@ def decode_blocks(
                         bad = BAD_LENGTH
                         break
                     t = prog[pc, 1]
-                    known = used[t]
-                    code = intern(buf, t, pos, value, seed, table, offs, lens, hashes, used, last)
+                    known = heads[t, 0]
+                    code = intern(
+                        base,
+                        size,
+                        pos,
+                        value,
+                        seed,
+                        tables_at + t * 8 * entries,
+                        mask,
+                        entries,
+                        places_at + t * 32 * entries,
+                        heads_at + 16 * t,
+                    )
                     if code < 0:
                         bad = GROW
                         break
-                    if code >= known and prog[pc, 2] == 1 and not utf8(buf, pos, pos + value):
-                        lens[t, code] = -9  # an entry that nothing equals
+                    if code >= known and prog[pc, 2] == 1 and not utf8(base, pos, pos + value):
+                        places[t, code, 1] = -9  # an entry that nothing equals
                         bad = BAD_UTF8
                         break
                     codes[t, rec] = code
@@ -442,7 +536,7 @@ def decode_blocks(
                 elif op == END:
                     break
                 elif op == NULLABLE:
-                    branch, place = varint(buf, pos, end)
+                    branch, place = varint(base, pos, end)
                     if place < 0:
                         bad = OVERRUN if place == -1 else BAD_VARINT
                         break
@@ -472,7 +566,7 @@ def decode_blocks(
                     if pos >= end:
                         bad = OVERRUN
                         break
-                    byte = load8(buf, pos)
+                    byte = load8(base + pos)
                     if byte > 1:
                         bad = BAD_BOOL
                         break
@@ -481,7 +575,7 @@ def decode_blocks(
                         o8[prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k] = byte
                     pc += 1
                 elif op == ENUM8 or op == ENUM16 or op == ENUM32 or op == SKIP_ENUM:
-                    value, place = varint(buf, pos, end)
+                    value, place = varint(base, pos, end)
                     if place < 0:
                         bad = OVERRUN if place == -1 else BAD_VARINT
                         break
@@ -511,7 +605,7 @@ def decode_blocks(
                         bad = OVERRUN
                         break
                     to = prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k
-                    o32[2 * to] = load32(buf, pos)
+                    o32[2 * to] = load32(base + pos)
                     f64[to] = np.float64(f32[2 * to])
                     pos += 4
                     pc += 1
@@ -522,12 +616,12 @@ def decode_blocks(
                         break
                     to = prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2]
                     for i in range(n):
-                        o8[to + i] = load8(buf, pos + i)
+                        o8[to + i] = load8(base + pos + i)
                     pos += n
                     pc += 1
                 elif op == DECIMAL or op == DECIMAL_FIXED:
                     if op == DECIMAL:
-                        n, place = varint(buf, pos, end)
+                        n, place = varint(base, pos, end)
                         if place < 0:
                             bad = OVERRUN if place == -1 else BAD_VARINT
                             break
@@ -542,16 +636,16 @@ def decode_blocks(
                         break
                     number = np.uint64(0)
                     sign = np.uint8(0)
-                    if n > 0 and load8(buf, pos) > 127:
+                    if n > 0 and load8(base + pos) > 127:
                         sign = np.uint8(255)
                         number = ~number
                     for i in range(n):
-                        byte = load8(buf, pos + i)
+                        byte = load8(base + pos + i)
                         if i < n - 8 and byte != sign:
                             bad = BAD_DECIMAL
                             break
                         number = (number << U8) | np.uint64(byte)
-                    if n > 8 and bad == 0 and (load8(buf, pos + n - 8) > 127) != (sign == 255):
+                    if n > 8 and bad == 0 and (load8(base + pos + n - 8) > 127) != (sign == 255):
                         bad = BAD_DECIMAL
                     if bad != 0:
                         break
@@ -588,7 +682,7 @@ def decode_blocks(
                         if stack[f, 1] >= 0 and pos != stack[f, 1]:
                             bad = BAD_ARRAY_SIZE
                             break
-                        count, place = varint(buf, pos, end)
+                        count, place = varint(base, pos, end)
                         if place < 0:
                             bad = OVERRUN if place == -1 else BAD_VARINT
                             break
@@ -598,15 +692,15 @@ def decode_blocks(
                             break
                         if count < 0:
                             count = -count
-                            size, place = varint(buf, pos, end)
+                            nbytes, place = varint(base, pos, end)
                             if place < 0:
                                 bad = OVERRUN if place == -1 else BAD_VARINT
                                 break
                             pos = place
-                            if count < 0 or size < 0 or size > end - pos:
+                            if count < 0 or nbytes < 0 or nbytes > end - pos:
                                 bad = BAD_LENGTH
                                 break
-                            stack[f, 1] = pos + size
+                            stack[f, 1] = pos + nbytes
                         if least > 0:
                             if count > (end - pos) // least:
                                 bad = BAD_LENGTH
@@ -638,7 +732,7 @@ def decode_blocks(
                             pos += n
                         elif single == SKIP_VARINT:
                             for _ in range(count * prog[body, 1]):
-                                value, place = varint(buf, pos, end)
+                                value, place = varint(base, pos, end)
                                 if place < 0:
                                     break
                                 pos = place
@@ -654,10 +748,10 @@ def decode_blocks(
                             step = 1 if mode == 1 else prog[body, 2]
                             if single == COPY32:
                                 for i in range(count):
-                                    o32[to + i * step] = load32(buf, pos + 4 * i)
+                                    o32[to + i * step] = load32(base + pos + 4 * i)
                             else:
                                 for i in range(count):
-                                    o64[to + i * step] = load64(buf, pos + 8 * i)
+                                    o64[to + i * step] = load64(base + pos + 8 * i)
                             pos += count * width
                             if mode == 1:
                                 k += count
@@ -689,7 +783,7 @@ def decode_blocks(
                     sp -= 1
                     pc += 1
                 elif op == UNION:
-                    branch, place = varint(buf, pos, end)
+                    branch, place = varint(base, pos, end)
                     if place < 0:
                         bad = OVERRUN if place == -1 else BAD_VARINT
                         break
@@ -723,7 +817,7 @@ def decode_blocks(
                     kind = -1
                     value = np.int64(0)
                     if op == KEY_LONG or op == KEY_ENUM:
-                        value, place = varint(buf, pos, end)
+                        value, place = varint(base, pos, end)
                         if place < 0:
                             bad = OVERRUN if place == -1 else BAD_VARINT
                             break
@@ -744,7 +838,7 @@ def decode_blocks(
                         if pos >= end:
                             bad = OVERRUN
                             break
-                        value = np.int64(load8(buf, pos))
+                        value = np.int64(load8(base + pos))
                         if value > 1:
                             bad = BAD_BOOL
                             break
@@ -753,18 +847,29 @@ def decode_blocks(
                         if end - pos < 4:
                             bad = OVERRUN
                             break
-                        value = np.int64(load32(buf, pos))
+                        value = np.int64(load32(base + pos))
                         pos += 4
                     elif op == KEY_F64:
                         if end - pos < 8:
                             bad = OVERRUN
                             break
-                        value = np.int64(load64(buf, pos))
+                        value = np.int64(load64(base + pos))
                         pos += 8
                     else:
                         value = prog[pc, 2]
                         kind = prog[pc, 3]
-                    code = intern(buf, t, value, kind, seed, table, offs, lens, hashes, used, last)
+                    code = intern(
+                        base,
+                        size,
+                        value,
+                        kind,
+                        seed,
+                        tables_at + t * 8 * entries,
+                        mask,
+                        entries,
+                        places_at + t * 32 * entries,
+                        heads_at + 16 * t,
+                    )
                     if code < 0:
                         bad = GROW
                         break

@@ -69,9 +69,9 @@ class KernelDecoder:
         n = max(1, len(p.tables))
         codes = np.full((len(p.tables), records), -1, np.int32)
         table = np.full((n, 2 * _ENTRIES), -1, np.int32)
-        offs, lens = np.zeros((n, _ENTRIES), np.int64), np.zeros((n, _ENTRIES), np.int64)
-        hashes = np.zeros((n, _ENTRIES), np.uint64)
-        used, last = np.zeros(n, np.int64), np.full(n, -1, np.int32)
+        places = np.zeros((n, _ENTRIES, 4), np.int64)
+        heads = np.zeros((n, 2), np.int64)
+        heads[:, 1] = -1
         stack = np.empty((DEPTH, 4), np.int64)
         begin = 0
         while True:
@@ -79,18 +79,15 @@ class KernelDecoder:
                 buf, starts, stops, counts, firsts, begin, code, p.aux, cur, caps,
                 out, out.view(np.uint16), out.view(np.uint32), out.view(np.uint64),
                 out.view(np.float32), out.view(np.float64), stack, rowlen, p.checked, status, where,
-                codes, table, offs, lens, hashes, used, last, np.uint64(_SEED),
+                codes, table, places, heads, np.uint64(_SEED),
             )  # fmt: skip
             if begin >= starts.size:
                 break
-            entries = 4 * offs.shape[1]
-            table = np.full((n, 2 * entries), -1, np.int32)
-            offs, lens, hashes = (
-                np.concatenate([a, np.zeros((n, entries - a.shape[1]), a.dtype)], axis=1)
-                for a in (offs, lens, hashes)
-            )
-            kernel.rehash(table, hashes, used)
-        return self._result(buf, out, offsets, records, cur, rowlen, status, where, codes, offs, lens, used)
+            entries = places.shape[1]
+            table = np.full((n, 8 * entries), -1, np.int32)
+            places = np.concatenate([places, np.zeros((n, 3 * entries, 4), np.int64)], axis=1)
+            kernel.rehash(table, places, heads)
+        return self._result(buf, out, offsets, records, cur, rowlen, status, where, codes, places, heads)
 
     def _arena(self, caps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """One piece of memory for all arrays, each at a multiple of 64 bytes."""
@@ -113,9 +110,8 @@ class KernelDecoder:
         status: np.ndarray,
         where: np.ndarray,
         codes: np.ndarray,
-        offs: np.ndarray,
-        lens: np.ndarray,
-        used: np.ndarray,
+        places: np.ndarray,
+        heads: np.ndarray,
     ) -> Decoded:
         p = self.program
         rowsize: np.ndarray | None = None
@@ -136,7 +132,7 @@ class KernelDecoder:
         dictionaries = {
             ".".join(k.steps): (
                 codes[t],
-                tuple(self._value(k, buf, int(offs[t, c]), int(lens[t, c])) for c in range(int(used[t]))),
+                tuple(self._value(k, buf, *entry) for entry in places[t, : heads[t, 0], :2].tolist()),
             )
             for t, k in enumerate(p.tables)
         }

@@ -19,6 +19,7 @@ __all__ = [
     "TOO_LARGE",
     "TRUNCATED",
     "VARINT",
+    "inlined",
     "jit",
     "walk_window",
 ]
@@ -26,12 +27,17 @@ __all__ = [
 DONE, NEED, FULL, VARINT, NEGATIVE, TRUNCATED, SYNC, TOO_LARGE = range(8)
 
 
-def jit(function: Callable[..., Any]) -> Callable[..., Any]:
+def jit(function: Callable[..., Any], *, inline: bool = False) -> Callable[..., Any]:
     """Compile with numba: GIL released, kept on disk where there is a place for it."""
     try:
-        return cast("Callable[..., Any]", numba.njit(nogil=True, cache=True)(function))
+        return cast("Callable[..., Any]", numba.njit(nogil=True, cache=True, forceinline=inline)(function))
     except RuntimeError:  # no folder to keep it in: compile in each process
-        return cast("Callable[..., Any]", numba.njit(nogil=True)(function))
+        return cast("Callable[..., Any]", numba.njit(nogil=True, forceinline=inline)(function))
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile into the callers: arrays are not handed over one by one."""
+    return jit(function, inline=True)
 
 
 @jit

@@ -106,14 +106,15 @@ class NpySource:
                         identity=identity,
                         nbytes=rows * width,
                         claimed=rows,
-                        memory=2 * min(rows, _ROWS) * width,
+                        memory=3 * min(rows, _ROWS) * width + 4096,
                         sequence=len(keys),
                         payload={"offset": offset + start * width, "dtype": dtype.str, "items": items},
                     )
                 )
             keys.append(self._id(file, keys))
         if first is None:
-            raise InputError(f"none of {len(inputs)} files is a .npy file of numbers: {faults[0].message}")
+            why = f": {faults[0].message}" if faults else ""
+            raise InputError(f"none of {len(inputs)} files is a .npy file of numbers{why}")
         labels = {} if self.rate is None else {"sample_rate": (self.rate,) * len(keys)}
         return Scan(
             source=self.name,

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from chunkstore.layout import FieldSpec
+from ingest.sources.npy import NpySource
 from ingest.protocol import Batch, ColumnSpec, CutRule, Fault, Part, Scan
 
 FIELDS = (
@@ -123,6 +124,14 @@ class KeyedSource:
                 lost=lost,
                 faults=faults,
             )
+
+
+class SlowNpy(NpySource):
+    """The example source, slowed down so that there is time to kill it."""
+
+    def read(self, part):
+        clock.sleep(0.15)
+        yield from super().read(part)
 
 
 def make_files(folder, files, rows, keys, seed=0, disorder=0.3, gap=0.02, dtype="int64"):

@@ -10,14 +10,15 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 DEMO_OUT ?= demo-out
 
-.PHONY: help demo test lint types unit docs linkcheck bench fuzz test-adapters clean
+.PHONY: help demo test lint types unit docs linkcheck bench bench-quick bench-check bench-page fuzz test-adapters clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo           install, ingest recordings, train on them (the first thing to run)'
 	@echo 'make test           install, lint, types, doctests, tests, documentation'
 	@echo 'make docs           build the documentation into docs/_build/html'
-	@echo 'make bench          run every benchmark; make bench-NAME runs benchmarks/NAME.py'
+	@echo 'make bench          run every benchmark, write the page; make bench-NAME runs benchmarks/NAME.py'
+	@echo 'make bench-quick    the same in minutes; make bench-check fails where a ratio got worse'
 	@echo 'make fuzz           longer random testing than make test does'
 	@echo 'make test-adapters  test fastai, tsai and Lightning in an environment of their own'
 	@echo 'make clean          remove environments, caches and built pages'
@@ -67,11 +68,22 @@ linkcheck: $(VENV)/.test
 
 # --- longer work ----------------------------------------------------------------------------
 
+# Peers that cannot be installed become stated gaps of the tables.
 bench: $(VENV)/.test
-	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+	-$(BIN)/python -m benchmarks.setup
+	$(BIN)/python -m benchmarks
+
+bench-quick: $(VENV)/.test
+	$(BIN)/python -m benchmarks --quick
+
+bench-check: $(VENV)/.test
+	$(BIN)/python -m benchmarks.check
+
+bench-page: $(VENV)/.test
+	$(BIN)/python -m benchmarks.page
 
 bench-%: $(VENV)/.test
-	$(BIN)/python benchmarks/$*.py
+	$(BIN)/python -m benchmarks.$*
 
 fuzz: $(VENV)/.test
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m 'not cluster' tests

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.harness import RESULTS, Subject, alone, machine, measure
+from benchmarks.harness import RESULTS, Subject, machine, measure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -122,14 +122,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(argv)
     stored = json.loads(STORED.read_text())["guards"] if STORED.exists() else {}
     found, failed = {}, 0
-    with alone():
-        for guard in guards():
-            if asked.only and not any(part in guard.name for part in asked.only):
-                continue
-            result = found[guard.name] = ratio_of(guard, asked.repeats)
-            holds, sentence = verdict(result, None if asked.update else stored.get(guard.name))
-            failed += not holds
-            print(f"{'ok  ' if holds else 'FAIL'} {guard.name}: {sentence}", flush=True)
+    for guard in guards():
+        if asked.only and not any(part in guard.name for part in asked.only):
+            continue
+        result = found[guard.name] = ratio_of(guard, asked.repeats)
+        holds, sentence = verdict(result, None if asked.update else stored.get(guard.name))
+        failed += not holds
+        print(f"{'ok  ' if holds else 'FAIL'} {guard.name}: {sentence}", flush=True)
     if asked.update and not failed:
         today = time.strftime("%Y-%m-%d", time.gmtime())
         kept = stored | found

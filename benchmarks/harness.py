@@ -241,12 +241,29 @@ def _versions(packages: Iterable[str]) -> dict[str, str]:
     return found
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Hold the machine's benchmark lock (``$CHUNKSTORE_BENCH_LOCK``, else a file in the temp folder).
+
+    Waits for its turn, and is held for one subject only, so that several runs share a machine in turns.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    place = os.environ.get("CHUNKSTORE_BENCH_LOCK") or Path(tempfile.gettempdir()) / "chunkstore-bench.lock"
+    with Path(place).open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def measure(subject: Subject, scale: float = 1.0) -> dict[str, Any]:
     """Run one subject once; its record, or a record whose ``gap`` says why there is none."""
     record: dict[str, Any] = asdict(subject)
     if not subject.python().exists():
         return record | {"gap": f"environment {subject.venv!r} is not installed: python -m benchmarks.setup"}
-    with tempfile.TemporaryDirectory() as folder:
+    with alone(), tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         order = json.dumps(record | {"scale": scale, "answer": str(answer)})
         env = os.environ | {"PYTHONPATH": str(ROOT), "CHUNKSTORE_BENCH_WORK": str(work_dir())}
@@ -350,30 +367,16 @@ def _merge(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Hold the machine's benchmark lock; waits for its turn."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with (Path(tempfile.gettempdir()) / "chunkstore-benchmarks.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def run_all(subjects: Sequence[Subject], *, repeats: int, scale: float) -> list[dict[str, Any]]:
     """Measure subjects in turns, ``repeats`` times each; a gap is tried once only."""
     records: dict[int, list[dict[str, Any]]] = {}
-    with alone():
-        for turn in range(repeats):
-            for place, subject in enumerate(subjects):
-                if turn and "gap" in records[place][-1]:
-                    continue
-                record = measure(subject, scale)
-                records.setdefault(place, []).append(record)
-                print(f"[{turn + 1}/{repeats}] {subject.table} {subject.name}: {_line(record)}", flush=True)
+    for turn in range(repeats):
+        for place, subject in enumerate(subjects):
+            if turn and "gap" in records[place][-1]:
+                continue
+            record = measure(subject, scale)
+            records.setdefault(place, []).append(record)
+            print(f"[{turn + 1}/{repeats}] {subject.table} {subject.name}: {_line(record)}", flush=True)
     return [_merge(records[place]) for place in sorted(records)]
 
 

@@ -88,8 +88,15 @@ bench-%: $(VENV)/.test
 fuzz: $(VENV)/.test
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m 'not cluster' tests
 
-test-adapters: $(VENV)/.test
-	@test -f benchmarks/requirements-adapters.txt || { echo 'no adapters are tested yet'; exit 1; }
+# fastai, tsai and Lightning need a torch of their own and several gigabytes; warnings are theirs.
+$(VENV)-adapters/.installed: pyproject.toml requirements-adapters.txt | $(BIN)/python
+	@echo 'installing fastai, tsai and Lightning with their torch (several gigabytes, the first time only) ...'
+	@test -x $(VENV)-adapters/bin/python || $(PYTHON) -m venv $(VENV)-adapters
+	@$(VENV)-adapters/bin/python -m pip install -q --disable-pip-version-check -r requirements-adapters.txt -e '.[audio]'
+	@touch $@
+
+test-adapters: $(VENV)-adapters/.installed
+	$(VENV)-adapters/bin/python -m pytest -W ignore tests/adapters
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/_build $(DEMO_OUT)

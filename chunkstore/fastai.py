@@ -91,6 +91,10 @@ class WindowDL(DataLoader):  # type: ignore[misc]  # fastai has no types
         for batch in self.windows:
             yield self._pair(batch)
 
+    def get_idxs(self) -> list[int]:
+        """Return the places of windows in what predictions come as: those of the dataset's own order."""
+        return list(range(self.dataset.n_windows))
+
     def one_batch(self) -> tuple[Any, ...]:
         """Return the first batch of the epoch to come, without beginning it."""
         return self._pair(self.dataset.peek())

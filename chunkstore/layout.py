@@ -18,10 +18,10 @@ from chunkstore.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["FieldSpec", "Layout", "parse_bytes"]
+__all__ = ["FieldSpec", "Layout", "check_name", "parse_bytes"]
 
 _BYTES = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?)b?\s*$", re.IGNORECASE)
-_NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$")
+_NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}\Z")
 #: names of arrays that the format itself uses
 RESERVED = frozenset(
     {"obs", "sequence", "gap", "rowsize", "id", "gap_start", "gap_stop", "chunkstore", "zarr.json"}
@@ -33,6 +33,21 @@ _DTYPES = frozenset(
 )
 #: chunks in a shard that is planned by bytes: its index then takes 64 KiB
 _MOST_CHUNKS = 4096
+
+
+def check_name(name: str, what: str) -> None:
+    """Refuse a name that cannot stand for an array of the store.
+
+    Raises
+    ------
+    ConfigError
+        If it is reserved, or holds anything but letters, digits, ``_``, ``.`` and ``-``.
+    """
+    if not isinstance(name, str) or not _NAME.match(name) or name in RESERVED or name.startswith("__"):
+        raise ConfigError(
+            f"{name!r:.120} cannot name {what}: use letters, digits, '_', '.', '-', "
+            f"and none of {', '.join(sorted(RESERVED))}"
+        )
 
 
 def parse_bytes(value: int | str) -> int:
@@ -90,11 +105,7 @@ class FieldSpec:
     """Further attributes of the array, JSON values."""
 
     def __post_init__(self) -> None:
-        if not _NAME.match(self.name) or self.name in RESERVED or self.name.startswith("__"):
-            raise ConfigError(
-                f"{self.name!r} cannot name a field: use letters, digits, '_', '.', '-', "
-                f"and none of {', '.join(sorted(RESERVED))}"
-            )
+        check_name(self.name, "a field")
         try:
             known = np.dtype(self.dtype).name in _DTYPES
         except TypeError:

@@ -249,13 +249,14 @@ class LocalPlace(Place):
 
     def walk(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         base = Path(self.path(prefix)) if prefix else Path(self.root)
-        for folder, subfolders, files in os.walk(base):
-            subfolders.sort()
-            for name in sorted(files):
+        found = []
+        for folder, _, files in os.walk(base):
+            for name in files:
                 path = Path(folder, name)
                 key = path.relative_to(self.root).as_posix()
                 if not key.startswith(PARTIAL + "/"):
-                    yield key, path.lstat().st_size
+                    found.append((key, path.lstat().st_size))
+        yield from sorted(found)
 
     def zarr_store(self) -> Any:
         from zarr.storage import LocalStore

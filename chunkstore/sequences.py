@@ -205,6 +205,7 @@ class SequenceTable:
         for name in self.columns:
             data[name] = ("sequence", self.column(name), dict(self.attrs(name)))
             if self.is_categorical(name):
-                data[f"{name}_code"] = ("sequence", self.codes(name))
+                about = dict(self._arrays[f"{name}_code"].attributes)
+                data[f"{name}_code"] = ("sequence", self.codes(name), about)
         ids = ("sequence", self.ids, dict(self._arrays["id"].attributes))
         return xr.Dataset(data, coords={"id": ids})

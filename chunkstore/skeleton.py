@@ -28,7 +28,7 @@ from chunkstore.errors import (
     UnknownNameError,
     UnsupportedError,
 )
-from chunkstore.layout import RESERVED, FieldSpec, Layout
+from chunkstore.layout import RESERVED, FieldSpec, Layout, check_name
 from chunkstore.places import LocalPlace, Place, open_place
 from chunkstore.reader import ABSENT, encode_strings
 from chunkstore.segments import check_ranges
@@ -566,6 +566,8 @@ def finish_store(
     except ValueError as err:
         raise ConfigError(str(err)) from None
     table = list((columns or {}).values())
+    for column in table:
+        check_name(column.name, "a column")
     _check_names(
         [*skeleton.arrays]
         + [c.name for c in table]

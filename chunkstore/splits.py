@@ -472,5 +472,5 @@ def _groups_in_two(store: ChunkStore, split: SplitSet) -> list[str]:
         parts = np.unique(part[(groups == group) & long])
         if len(parts) > 1:
             names = [split.parts[p] if p >= 0 else "none" for p in parts.tolist()]
-            found.append(f"split {split.name!r}: group {group!r} stands in {' and '.join(names)}")
+            found.append(f"split {split.name!r}: group {str(group)!r} stands in {' and '.join(names)}")
     return found[:10]

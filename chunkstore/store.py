@@ -787,6 +787,7 @@ def _zarrs_array(place: Place, meta: ArrayMeta) -> Any:
         warnings.catch_warnings(),
     ):
         warnings.filterwarnings("ignore", "Numcodecs codecs are not in the Zarr version 3")
+        warnings.filterwarnings("ignore", "Successfully reconstructed a store defined in another")
         described = meta.to_json()
         described["attributes"] = {}
         path = StorePath(place.zarr_store(), meta.name)

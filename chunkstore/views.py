@@ -71,8 +71,8 @@ def store_dataset(store: ChunkStore) -> xr.Dataset:
     for key, variable in table.data_vars.items():
         if key != "start":
             data[str(key)] = variable
-    data["gap_start"] = ("gap", store.gaps[:, 0])
-    data["gap_stop"] = ("gap", store.gaps[:, 1])
+    for i, name in enumerate(("gap_start", "gap_stop")):
+        data[name] = ("gap", store.gaps[:, i], dict(store._root.arrays[name].attributes))  # noqa: SLF001
     dataset = xr.Dataset(data, coords=table.coords, attrs=_root_attrs(store))
     names = [n for n in (*store.sequences.columns, "time") if n in dataset.data_vars]
     return xr.decode_cf(dataset.set_coords(names))

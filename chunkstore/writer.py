@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from chunkstore.errors import ConfigError, UnknownNameError
-from chunkstore.layout import FieldSpec, Layout, parse_bytes
+from chunkstore.layout import FieldSpec, Layout, check_name, parse_bytes
 from chunkstore.sequences import ColumnData
 from chunkstore.skeleton import (
     ShardReceipt,
@@ -249,16 +249,16 @@ class StoreWriter:
             )
         if not isinstance(id, str) or id in self._seen:
             raise ConfigError(f"{id!r} cannot name a sequence: ids are text, and each comes once")
-        for kept, other, given in (
-            (self._labels, self._columns, labels),
-            (self._columns, self._labels, columns),
-        ):
-            for name, value in (given or {}).items():
+        pairs = ((self._labels, self._columns, labels or {}), (self._columns, self._labels, columns or {}))
+        for _, other, given in pairs:
+            for name, value in given.items():
                 if name in self._buffers or name in other:
                     raise ConfigError(f"sequence {id!r}: the name {name!r} is taken")
-                FieldSpec(name, "bool")  # the same rules for names
+                check_name(name, f"a column of sequence {id!r}")
                 if value is not None and not isinstance(value, (str, bool, int, float, np.generic)):
                     raise ConfigError(f"sequence {id!r}: {name} is {value!r:.60}; give text or a number")
+        for kept, _, given in pairs:
+            for name, value in given.items():
                 kept.setdefault(name, {})[len(self._ids)] = value
         self._ids.append(id)
         self._seen.add(id)

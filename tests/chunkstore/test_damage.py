@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from chunkstore import CorruptDataError, FormatError, StoreWriter, open_store, verify_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 N = 6000
 
@@ -122,11 +125,9 @@ def test_links_out_of_a_store_are_refused(store_path, tmp_path, inside):
     shutil.move(store_path / inside, outside)
     (store_path / inside).symlink_to(outside)
     store = open_store(store_path)
+    use = (lambda: store.sequences.ids) if inside.startswith("id") else (lambda: store.read("x", 1500, 1600))
     with pytest.raises(FormatError, match="symbolic link"):
-        if inside.startswith("id"):
-            _ = store.sequences.ids
-        else:
-            store.read("x", 1500, 1600)
+        use()
     assert not verify_store(store_path).ok
 
 
@@ -194,7 +195,7 @@ FORGERIES = {
 @pytest.mark.parametrize("name", FORGERIES)
 def test_forged_metadata_is_refused_as_a_format_error(store_path, name):
     edit(store_path, FORGERIES[name])
-    with pytest.raises(FormatError, match="a.zarr"):
+    with pytest.raises(FormatError, match=r"a\.zarr"):
         open_store(store_path)
     assert [f.code for f in verify_store(store_path).findings] == ["format"]
 
@@ -270,7 +271,7 @@ def test_a_bomb_of_zeros_claims_no_more_memory_than_a_chunk(store_path):
 def test_a_root_that_is_not_ours_is_refused_by_name(tmp_path, content):
     (tmp_path / "a.zarr").mkdir()
     (tmp_path / "a.zarr/zarr.json").write_bytes(content)
-    with pytest.raises(ValueError, match="a.zarr"):
+    with pytest.raises(ValueError, match=r"a\.zarr"):
         open_store(tmp_path / "a.zarr")
 
 

@@ -14,7 +14,8 @@ from hypothesis.extra import numpy as hnp
 import chunkstore
 from chunkstore import FieldSpec, StoreWriter, open_store
 
-DTYPES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
+DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+DTYPES += ["float16", "float32", "float64"]
 CODECS = ["none", "lz4", "zstd", "zstd:7", "blosc-lz4", "blosc-zstd:1", "pcodec", "default"]
 _names = itertools.count()
 

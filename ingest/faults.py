@@ -138,7 +138,7 @@ class MaxBad:
     faults: int | None = None
     """Faults that lose rows; ``None`` for no limit."""
     share: float | None = None
-    """Share of the rows read so far; ``None`` for no limit."""
+    """Share of the rows that are read, or claimed if those are more; ``None`` for no limit."""
 
     @classmethod
     def parse(cls, value: int | str | None) -> MaxBad:

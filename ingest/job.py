@@ -141,6 +141,8 @@ class _Work:
         self.began = time.monotonic()
         self.max_bad = MaxBad.parse(choices.max_bad)
         self.rows = self.lost = self.losing = 0
+        #: rows that the inputs claim: what a share of lost rows is measured against
+        self.expected = 0
 
     # ---------------------------------------------------------------- what is there
 
@@ -198,6 +200,7 @@ class _Work:
         plan = plan_job(self.source, self.options, files, self.choices)
         self.progress.advance(summary(Account(-1, ""), plan.faults, 0, 0))
         self.ledger.plan = plan.hash
+        self.expected = plan.claimed
         self.settle(plan)
         self._watch(summary(Account(-1, ""), plan.faults, 0, 0))
         scratch = self._scratch_url(plan)
@@ -363,9 +366,9 @@ class _Work:
         self.losing += told["losing"]
         if told["losing"] and self.choices.on_error == "stop":
             raise IngestError(f"stopped at the first fault, as asked: {told['first']}")
-        if self.max_bad.exceeded(self.losing, self.lost, self.rows):
+        if self.max_bad.exceeded(self.losing, self.lost, max(self.rows, self.expected)):
             raise IngestError(
-                f"{self.losing} faults lost {self.lost} of {self.rows} rows so far, more than max_bad "
+                f"{self.losing} faults lost {self.lost} of {self.rows} rows read so far, more than max_bad "
                 f"({self.choices.max_bad}) allows"
             )
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import chunkstore
+
 from chunkstore.errors import ConfigError, IngestError, MemoryLimitError
 from chunkstore.layout import FieldSpec, Layout
-from ingest.place import group_by_bytes, place_parts
+from ingest.place import group_by_bytes, place_parts, task_borders
 from ingest.protocol import ColumnSpec, CutRule, Fault, Part
 from ingest.rows import has_mask
 
@@ -277,6 +279,9 @@ class Plan:
             else {"on_change": list(self.cut.on_change), "max_gap": self.cut.max_gap},
             "attrs": dict(self.attrs),
             "way": "placed" if self.placed else "staged",
+            # receipts are kept by task: another cut of the work is another plan
+            "tasks_sha256": hashlib.sha256(self._cut_of_work().tobytes()).hexdigest(),
+            "engine": chunkstore.__version__,
             "sequences_known": len(self.keys),
             "keys_sha256": _digest([[list(self.keys)], sorted(self.key_labels.items())]),
             "files": len({p.file for p in self.parts}),
@@ -292,6 +297,11 @@ class Plan:
             if self.layout is None
             else None,
         }
+
+    def _cut_of_work(self) -> np.ndarray:
+        if self.layout is None or self.places is None:
+            return self.groups
+        return task_borders(self.layout, self.places.start)
 
     @property
     def hash(self) -> str:

@@ -1,0 +1,388 @@
+"""What goes wrong around a job: each ends clearly, and goes on with ``resume`` to the right bytes."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chunkstore
+import ingest
+from chunkstore.errors import (
+    ConfigError,
+    IngestError,
+    InputError,
+    MemoryLimitError,
+    SourceChangedError,
+    StoreExistsError,
+)
+from chunkstore.skeleton import StoreSkeleton
+from ingest.folder import open_folder
+from ingest.ledger import Lock, ledger_url
+
+SUPPORT = Path(__file__).parent / "support"
+KEYED = "keyed_source:KeyedSource"
+
+
+@pytest.fixture(autouse=True)
+def reach(monkeypatch):
+    monkeypatch.syspath_prepend(str(SUPPORT))
+    monkeypatch.setattr("ingest.plan.SEGMENT", 8000)
+    monkeypatch.setattr("ingest.plan.stage_target", lambda total: 4000)
+    monkeypatch.setattr("time.sleep", lambda seconds, sleep=time.sleep: sleep(min(seconds, 0.02)))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    from keyed_source import make_files
+
+    make_files(tmp_path / "in", files=3, rows=200, keys=4)
+    return tmp_path / "in"
+
+
+def run(folder, out, options=None, **how):
+    how = {"workers": 0, "chunk": 16, "shard": 64, **how}
+    return ingest.ingest(KEYED, folder, out, options or {}, **how)
+
+
+@pytest.fixture
+def wanted(folder, tmp_path):
+    from trees import tree
+
+    run(folder, tmp_path / "reference.zarr")
+    return tree(tmp_path / "reference.zarr")
+
+
+def check(out, wanted):
+    from trees import tree
+
+    assert tree(out) == wanted
+
+
+def test_an_output_that_is_there_is_refused(folder, tmp_path):
+    run(folder, tmp_path / "o.zarr")
+    with pytest.raises(StoreExistsError, match="already a store"):
+        run(folder, tmp_path / "o.zarr")
+
+
+def test_overwrite_replaces_a_store_of_ours(folder, tmp_path, wanted):
+    np.save(tmp_path / "x.npy", np.arange(9.0))
+    ingest.ingest("npy", tmp_path / "x.npy", tmp_path / "o.zarr", workers=0)
+    run(folder, tmp_path / "o.zarr", overwrite=True)
+    check(tmp_path / "o.zarr", wanted)
+
+
+@pytest.mark.parametrize("how", ["overwrite", "resume", None])
+def test_what_is_not_ours_is_never_touched(folder, tmp_path, how):
+    out = tmp_path / "thesis"
+    out.mkdir()
+    (out / "chapter1.tex").write_text("years of work")
+    with pytest.raises(StoreExistsError, match="not a store of chunkstore"):
+        run(folder, out, **({how: True} if how else {}))
+    assert (out / "chapter1.tex").read_text() == "years of work"
+
+
+def test_a_foreign_zarr_group_is_not_ours_either(folder, tmp_path):
+    out = tmp_path / "o.zarr"
+    out.mkdir()
+    (out / "zarr.json").write_text('{"zarr_format":3,"node_type":"group","attributes":{}}')
+    with pytest.raises(StoreExistsError):
+        run(folder, out, overwrite=True)
+    assert (out / "zarr.json").exists()
+
+
+def test_resume_and_overwrite_exclude_each_other(folder, tmp_path):
+    with pytest.raises(ConfigError, match="exclude each other"):
+        run(folder, tmp_path / "o.zarr", resume=True, overwrite=True)
+
+
+def test_resume_of_a_finished_job_does_nothing(folder, tmp_path, wanted):
+    first = run(folder, tmp_path / "o.zarr")
+    again = run(folder, tmp_path / "o.zarr", resume=True)
+    assert again.report == first.report
+    check(tmp_path / "o.zarr", wanted)
+
+
+def test_resume_of_nothing_starts(folder, tmp_path, wanted):
+    run(folder, tmp_path / "o.zarr", resume=True)
+    check(tmp_path / "o.zarr", wanted)
+
+
+def full_disk(monkeypatch, after):
+    """The disk is full when the n-th shard is written."""
+    real = StoreSkeleton.write_shard
+    count = iter(range(10**9))
+
+    def write(self, field, index, values):
+        if next(count) == after:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{self.url}/{field}/c/{index}")
+        return real(self, field, index, values)
+
+    monkeypatch.setattr(StoreSkeleton, "write_shard", write)
+
+
+@pytest.mark.parametrize("after", [0, 7, 30])
+def test_a_full_disk_ends_clearly_and_resumes(folder, tmp_path, monkeypatch, wanted, after):
+    with monkeypatch.context() as patch:
+        full_disk(patch, after)
+        with pytest.raises(IngestError, match="disk is full.*--resume"):
+            run(folder, tmp_path / "o.zarr")
+    run(folder, tmp_path / "o.zarr", resume=True)
+    check(tmp_path / "o.zarr", wanted)
+
+
+def test_storage_that_fails_for_a_moment_is_tried_again(folder, tmp_path, monkeypatch, wanted):
+    real = StoreSkeleton.write_shard
+    count = iter(range(10**9))
+
+    def write(self, field, index, values):
+        if next(count) % 11 == 5:
+            raise OSError("503 Slow Down")
+        return real(self, field, index, values)
+
+    monkeypatch.setattr(StoreSkeleton, "write_shard", write)
+    run(folder, tmp_path / "o.zarr")
+    check(tmp_path / "o.zarr", wanted)
+
+
+def test_storage_that_keeps_failing_ends_the_job(folder, tmp_path, monkeypatch):
+    def write(self, field, index, values):
+        raise OSError("503 Slow Down")
+
+    monkeypatch.setattr(StoreSkeleton, "write_shard", write)
+    with pytest.raises(IngestError, match="503 Slow Down"):
+        run(folder, tmp_path / "o.zarr")
+
+
+def test_scratch_that_vanishes_is_named_and_staged_anew(folder, tmp_path, monkeypatch, wanted):
+    from ingest import job
+
+    real = job.gather
+
+    def vanish(plan, ledger, scratch):
+        found = real(plan, ledger, scratch)
+        shutil.rmtree(tmp_path / "tmp")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "gather", vanish)
+        with pytest.raises(IngestError, match="has lost.*--resume"):
+            run(folder, tmp_path / "o.zarr", tmp_dir=tmp_path / "tmp")
+    run(folder, tmp_path / "o.zarr", tmp_dir=tmp_path / "tmp", resume=True)
+    check(tmp_path / "o.zarr", wanted)
+
+
+def test_scratch_is_used_again_on_resume(folder, tmp_path, monkeypatch, wanted):
+    with monkeypatch.context() as patch:
+        full_disk(patch, 9)
+        with pytest.raises(IngestError):
+            run(folder, tmp_path / "o.zarr")
+    monkeypatch.setattr("ingest.job.stage", lambda *_: pytest.fail("staged again"))
+    run(folder, tmp_path / "o.zarr", resume=True)
+    check(tmp_path / "o.zarr", wanted)
+
+
+def test_a_source_that_changes_before_it_is_read_ends_the_job(folder, tmp_path, monkeypatch, wanted):
+    from ingest import job
+
+    victim = folder / "part1.npz"
+    kept = victim.read_bytes()
+    when = victim.stat()
+    real = job.make_plan
+
+    def change(scan, choices):
+        plan = real(scan, choices)
+        victim.write_bytes(kept + b"more")
+        return plan
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "make_plan", change)
+        with pytest.raises(SourceChangedError, match="part1.npz changed since the scan"):
+            run(folder, tmp_path / "o.zarr")
+    with pytest.raises(InputError, match="changed: .*part1.npz"):
+        run(folder, tmp_path / "o.zarr", resume=True)
+    victim.write_bytes(kept)
+    os.utime(victim, ns=(when.st_atime_ns, when.st_mtime_ns))
+    run(folder, tmp_path / "o.zarr", resume=True)
+    check(tmp_path / "o.zarr", wanted)
+
+
+def test_another_job_is_refused_with_the_difference(folder, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        full_disk(patch, 3)
+        with pytest.raises(IngestError):
+            run(folder, tmp_path / "o.zarr")
+    with pytest.raises(InputError, match=r"options.order was 'keep' and is 'sort' now"):
+        run(folder, tmp_path / "o.zarr", {"order": "sort"}, resume=True)
+    with pytest.raises(InputError, match="codec was 'default' and is 'lz4' now"):
+        run(folder, tmp_path / "o.zarr", resume=True, codec="lz4")
+    (folder / "part9.npz").write_bytes((folder / "part0.npz").read_bytes())
+    with pytest.raises(InputError, match=r"new: .*part9.npz"):
+        run(folder, tmp_path / "o.zarr", resume=True)
+
+
+@pytest.mark.parametrize("damage", ["gone", "short", "flipped"])
+def test_a_shard_that_is_not_what_was_written_is_written_again(folder, tmp_path, monkeypatch, wanted, damage):
+    with monkeypatch.context() as patch:
+        full_disk(patch, 40)
+        with pytest.raises(IngestError):
+            run(folder, tmp_path / "o.zarr")
+    shards = sorted((tmp_path / "o.zarr" / "value" / "c").iterdir())
+    assert len(shards) > 2
+    data = shards[1].read_bytes()
+    if damage == "gone":
+        shards[1].unlink()
+    else:
+        shards[1].write_bytes(data[:-9] if damage == "short" else data[:-1] + bytes([data[-1] ^ 1]))
+    run(folder, tmp_path / "o.zarr", resume=True)
+    check(tmp_path / "o.zarr", wanted)
+
+
+def test_a_receipt_that_is_torn_counts_for_nothing(folder, tmp_path, monkeypatch, wanted):
+    with monkeypatch.context() as patch:
+        full_disk(patch, 40)
+        with pytest.raises(IngestError):
+            run(folder, tmp_path / "o.zarr")
+    receipts = sorted(Path(ledger_url(str(tmp_path / "o.zarr"))).glob("*/*/*.json"))
+    for receipt in receipts[::3]:
+        receipt.write_bytes(receipt.read_bytes()[:40])
+    run(folder, tmp_path / "o.zarr", resume=True)
+    check(tmp_path / "o.zarr", wanted)
+
+
+def test_two_jobs_on_one_store_are_refused(folder, tmp_path):
+    out = str(tmp_path / "o.zarr")
+    with (
+        Lock(open_folder(ledger_url(out)), out),
+        pytest.raises(IngestError, match=rf"another job works on .*process {os.getpid()}"),
+    ):
+        run(folder, out)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {"token": "t", "host": None, "pid": 1, "started": None, "user": "u", "since": 0},
+        {"token": "t", "host": "here", "pid": 2**22 + 1, "started": "5", "user": "u", "since": 0},
+        {"token": "t", "host": "here", "pid": "mine", "started": "5", "user": "u", "since": 0},
+    ],
+    ids=["another machine long ago", "a process that is gone", "a number used again"],
+)
+def test_a_stale_lock_is_taken_over(folder, tmp_path, held, wanted):
+    import socket
+
+    ledger = Path(ledger_url(str(tmp_path / "o.zarr")))
+    ledger.mkdir()
+    held = dict(held)
+    if held["host"] == "here":
+        held["host"] = socket.gethostname()
+    if held["pid"] == "mine":
+        held["pid"] = os.getpid()
+    (ledger / "lock.json").write_text(json.dumps(held))
+    os.utime(ledger / "lock.json", (time.time() - 600,) * 2)
+    run(folder, tmp_path / "o.zarr")
+    check(tmp_path / "o.zarr", wanted)
+    assert not (ledger / "lock.json").exists()
+
+
+def test_a_lock_of_another_machine_that_still_beats_is_respected(folder, tmp_path):
+    ledger = Path(ledger_url(str(tmp_path / "o.zarr")))
+    ledger.mkdir()
+    (ledger / "lock.json").write_text(json.dumps({"token": "t", "host": "elsewhere", "pid": 1}))
+    with pytest.raises(IngestError, match="elsewhere"):
+        run(folder, tmp_path / "o.zarr")
+
+
+def test_a_task_of_a_job_that_lost_its_lock_writes_nothing(folder, tmp_path, monkeypatch):
+    from ingest import job, worker
+
+    monkeypatch.setattr(worker, "_FENCE_SECONDS", -1.0)
+    real = job.gather
+
+    def steal(plan, ledger, scratch):
+        ledger.folder.put("lock.json", b'{"token": "another", "host": "elsewhere"}')
+        return real(plan, ledger, scratch)
+
+    monkeypatch.setattr(job, "gather", steal)
+    with pytest.raises(IngestError, match="no longer holds the lock"):
+        run(folder, tmp_path / "o.zarr")
+    assert not list((tmp_path / "o.zarr").rglob("c/*"))
+
+
+def test_the_first_fault_ends_the_job_where_asked(folder, tmp_path):
+    with pytest.raises(IngestError, match="stopped at the first fault, as asked: .*this part is bad"):
+        run(folder, tmp_path / "o.zarr", {"bad_every": 4}, on_error="stop")
+
+
+@pytest.mark.parametrize(
+    ("max_bad", "ends"), [(0, True), (2, True), (3, False), ("10%", True), ("30%", False)]
+)
+def test_more_faults_than_allowed_end_the_job(folder, tmp_path, max_bad, ends):
+    report = tmp_path / "faults.jsonl"
+    if ends:
+        with pytest.raises(IngestError, match="max_bad"):
+            run(folder, tmp_path / "o.zarr", {"bad_every": 4}, max_bad=max_bad, report=report)
+        assert report.read_text().count("keyed-bad") > 0
+    else:
+        assert run(folder, tmp_path / "o.zarr", {"bad_every": 4}, max_bad=max_bad).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_bad": "many"}, "max_bad"),
+        ({"on_error": "ignore"}, "on_error"),
+        ({"memory_limit": "100MiB"}, "memory limit is 100 MiB"),
+        ({"memory_limit": "500MiB", "shard": 1 << 24, "chunk": 1 << 20}, "memory limit is 500 MiB"),
+        ({"codec": "zip"}, "codec"),
+        ({"chunk": 10, "shard": 25}, "multiple"),
+    ],
+)
+def test_choices_that_cannot_work_fail_before_any_work(folder, tmp_path, options, words):
+    columns = np.zeros(1 << 24 if "shard" in options and options["shard"] > 25 else 8)
+    np.save(tmp_path / "x.npy", columns)
+    with pytest.raises(ConfigError, match=words) as caught:
+        ingest.ingest("npy", tmp_path / "x.npy", tmp_path / "o.zarr", workers=0, **options)
+    assert isinstance(caught.value, MemoryLimitError) == ("memory_limit" in options)
+    assert not (tmp_path / "o.zarr").exists()
+
+
+def test_a_worker_that_dies_is_replaced(folder, tmp_path, wanted):
+    (tmp_path / "dead").touch()
+    options = {"dead": str(tmp_path / "dead")}
+    result = run(folder, tmp_path / "o.zarr", options, workers=2)
+    assert not (tmp_path / "dead").exists()
+    assert result.exit_code == 0
+    a, b = chunkstore.open_store(tmp_path / "o.zarr"), chunkstore.open_store(tmp_path / "reference.zarr")
+    np.testing.assert_array_equal(a.read("value", 0, a.n_obs), b.read("value", 0, b.n_obs))
+
+
+@pytest.mark.cluster
+def test_ctrl_c_leaves_a_store_that_resumes(folder, tmp_path):
+    command = (
+        "import ingest, sys; ingest.ingest('keyed_source:KeyedSource', sys.argv[1], sys.argv[2], "
+        "{'slow': 0.1, 'part_rows': 20}, workers=0, chunk=16, shard=64, resume=True)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(SUPPORT.parents[2])])}
+    out = tmp_path / "o.zarr"
+    running = subprocess.Popen(
+        [sys.executable, "-c", command, str(folder), str(out)], env=environment, stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 60
+    while not list(Path(ledger_url(str(out))).glob("parts.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=60)
+    assert b"KeyboardInterrupt" in told
+    assert not (Path(ledger_url(str(out))) / "lock.json").exists()
+    subprocess.run([sys.executable, "-c", command, str(folder), str(out)], env=environment, check=True)
+    assert chunkstore.open_store(out).n_obs == 600

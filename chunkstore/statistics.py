@@ -231,7 +231,9 @@ def _moments(values: NDArray[np.float64]) -> tuple[float, float]:
         if math.isfinite(correction):
             mean += correction
         deviation = values - mean
-        return mean, float(np.dot(deviation, deviation))
+        np.multiply(deviation, deviation, out=deviation)
+        # not np.dot: its last bits depend on the number of BLAS threads, which workers differ in
+        return mean, float(deviation.sum())
 
 
 def _listed(value: Any) -> list[Any]:

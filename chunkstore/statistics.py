@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FieldStatistics"]
 
-_BLOCK = 1 << 18
+_BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ class FieldStatistics:
         for i, column in enumerate(columns):
             keep = None if valid is None else (valid if valid.ndim == 1 else valid[:, i])
             known = column if keep is None else column[keep]
-            if known.dtype.kind == "f":
-                known = known[~np.isnan(known)]
             infinite = 0
             finite = known
-            if known.dtype.kind == "f":
+            # NaN and infinity show in the extremes: data without them, the common case, is not copied
+            if known.dtype.kind == "f" and len(known) and not np.isfinite([known.min(), known.max()]).all():
+                known = known[~np.isnan(known)]
                 ok = np.isfinite(known)
                 infinite = int(len(known) - np.count_nonzero(ok))
                 finite = known if not infinite else known[ok]
@@ -222,18 +222,19 @@ class FieldStatistics:
 
 
 def _moments(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the mean and the sum of squared deviations; the latter is infinite where it overflows."""
+    """Return the mean and the sum of squared deviations, infinite where it overflows; ``values`` are used up."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean = float(values.mean())
         if not math.isfinite(mean):
             mean = float((values / len(values)).sum())
-        correction = float((values - mean).mean())  # takes the rounding of the first pass back
+        values -= mean
+        correction = float(values.mean())  # takes the rounding of the first pass back
         if math.isfinite(correction):
             mean += correction
-        deviation = values - mean
-        np.multiply(deviation, deviation, out=deviation)
+            values -= correction
+        np.multiply(values, values, out=values)
         # not np.dot: its last bits depend on the number of BLAS threads, which workers differ in
-        return mean, float(deviation.sum())
+        return mean, float(values.sum())
 
 
 def _listed(value: Any) -> list[Any]:

@@ -83,8 +83,8 @@ def _figure(
     )
     if layout:
         figure.update_layout(**layout)
-    # "</" would end the page's script element
-    text = json.dumps(json.loads(figure.to_json()), separators=(",", ":")).replace("</", "<\\/")
+    # "<" could end the page's script element, or begin another
+    text = json.dumps(json.loads(figure.to_json()), separators=(",", ":")).replace("<", "\\u003c")
     return Figure(title, text, note, wide)
 
 
@@ -131,12 +131,17 @@ def histogram(
     return _figure([trace], title, x=x, y="", height=220, note=note, layout=layout)
 
 
+def _literal(text: str) -> str:
+    """Return a text that plotly shows as it is: it takes some tags for formatting."""
+    return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
 def bars(
     names: Sequence[str], series: Mapping[str, Sequence[float]], title: str, *, x: str = "", note: str = ""
 ) -> Figure:
     """Draw horizontal bars, one group a name, the first on top."""
     go = _plotly()
-    shown = [str(n) if len(str(n)) <= 28 else str(n)[:27] + "…" for n in names]
+    shown = [_literal(str(n) if len(str(n)) <= 28 else str(n)[:27] + "…") for n in names]
     traces = [
         go.Bar(
             y=shown, x=list(values), name=name, orientation="h", hovertemplate="%{y}: %{x:,}<extra></extra>"
@@ -184,7 +189,7 @@ def lines(
                     )
                 )
         traces.append(
-            go.Scatter(x=x, y=values, mode="lines", name=name, line={"width": 1.4, "color": colour})
+            go.Scatter(x=x, y=values, mode="lines", name=_literal(name), line={"width": 1.4, "color": colour})
         )
     layout = {"showlegend": len(series) > 1}
     return _figure(traces, title, x=x_name, y=y_name, note=note, wide=wide, height=height, layout=layout)
@@ -210,7 +215,7 @@ def heatmap(
     trace = go.Heatmap(
         z=z,
         x=x,
-        y=y,
+        y=[_literal(v) if isinstance(v, str) else v for v in y],
         colorscale=scale,
         zmin=limits[0] if limits else None,
         zmax=limits[1] if limits else None,

@@ -176,7 +176,7 @@ def _cards(found: Mapping[str, Any]) -> list[dict[str, str]]:
     median = f"median {sequences['rowsize']['median']:,.0f} obs"
     return [
         {"name": "Sequences", "value": f"{sequences['count']:,}", "detail": median},
-        {"name": "Obs", "value": f"{found['n_obs']:,}", "detail": f"{len(found['fields'])} fields"},
+        {"name": "Obs", "value": f"{found['n_obs']:,}", "detail": counted(len(found["fields"]), "field")},
         {"name": "Raw", "value": human_bytes(raw), "detail": "decoded"},
         {
             "name": "Stored",
@@ -314,7 +314,7 @@ def _titled(spec: Any) -> str:
 
 
 def _plain_units(spec: Any) -> bool:
-    return bool(spec.units) and " since " not in spec.units
+    return bool(spec.units) and spec.units != "1" and not info.is_time(spec.units)
 
 
 def _missing(store: ChunkStore, found: Mapping[str, Any], names: list[str]) -> Section:
@@ -375,8 +375,9 @@ def _name_of(store: ChunkStore, index: int) -> str:
     telling = [
         c for c in table.columns if table.is_categorical(c) and len(table.categories(c)) * 2 <= len(table)
     ]
-    labels = [str(table.column(c)[index]) for c in telling]
-    return str(table.ids[index]) + (f" ({', '.join(labels[:3])})" if labels else "")
+    label = str(table.column(telling[0])[index]) if telling else ""
+    name = str(table.ids[index])
+    return f"{name} ({label})" if label and label not in name else name
 
 
 def _series(store: ChunkStore, names: list[str], index: int) -> Figure:

@@ -25,7 +25,7 @@ def blocks(text: str):
 
 def run(page: Path) -> int:
     """Run the snippets of ``page`` and return how many ran."""
-    space = {"__name__": "__page__"}
+    space = {"__name__": "__main__"}
     count = 0
     for line, language, body in blocks(page.read_text()):
         if language == "python":

@@ -146,6 +146,8 @@ class Plan:
     """Whether a record is a sequence, and obs are the items of its arrays."""
     left: Mapping[str, str] = field(default_factory=dict)
     """Path -> why it is not stored."""
+    check_text: bool = True
+    """Whether skipped text must be valid UTF-8."""
 
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
@@ -492,7 +494,7 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
         if c.masked:
             taken.add(f"{name}_valid")
         named.append(_renamed(c, name))
-    return Plan(tuple(named), keys, labels, options.sequence_per == "record", left)
+    return Plan(tuple(named), keys, labels, options.sequence_per == "record", left, options.check_text)
 
 
 def _without_mixed(columns: list[Column], left: dict[str, str], wanted: Sequence[str]) -> list[Column]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 if TYPE_CHECKING:
-    import numpy as np
+    from ingest.sources.avro.columns import Column
 
-__all__ = ["Decoded", "Decoder"]
+__all__ = ["Decoded", "Decoder", "blank", "key_text"]
 
 
 @dataclass(slots=True)
@@ -53,3 +55,25 @@ class Decoder(Protocol):
             Records that each block claims.
         """
         ...
+
+
+def blank(c: Column, rows: int) -> np.ndarray:
+    """Rows of nulls."""
+    dtype = np.dtype(c.dtype)
+    fill: Any = np.nan if dtype.kind == "f" else (c.null_value or 0)
+    return np.full((rows, c.items) if c.items else rows, fill, dtype)
+
+
+def key_text(value: bytes, kind: str) -> str:
+    """Text of a key's bytes: UTF-8 for strings, else ASCII or hexadecimal digits.
+
+    Examples
+    --------
+    >>> key_text(b"A7", "bytes"), key_text(bytes([0, 255]), "fixed")
+    ('A7', '00ff')
+    """
+    if kind == "string":
+        return value.decode("utf-8")
+    if value and all(32 <= b < 127 for b in value):
+        return value.decode("ascii")
+    return value.hex()

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import numpy as np
 
-from ingest.sources.avro.columns import ITEM
-from ingest.sources.avro.decoded import Decoded
+from ingest.sources.avro.columns import ITEM, Plan
+from ingest.sources.avro.decoded import Decoded, blank, key_text
 from ingest.sources.avro.faults import STATUS_CODES
 from ingest.sources.avro.schema import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ingest.sources.avro.columns import Column, KeyColumn, Plan
+    from ingest.sources.avro.columns import Column, KeyColumn
     from ingest.sources.avro.schema import Node
 
 __all__ = ["FastavroDecoder"]
@@ -61,7 +61,12 @@ class FastavroDecoder:
     name = "fastavro"
 
     def __init__(self, writer: Node, reader: Node, plan: Plan) -> None:
+        from ingest.sources.avro.kernel_decoder import KernelDecoder
+
         self.plan = plan
+        # fastavro believes what a block claims; the kernel passes over the block first, with every claim bounded.
+        self._guard = KernelDecoder(writer, writer, Plan((), (), (), False, check_text=plan.check_text))
+        self._unicode = "strict" if plan.check_text else "replace"
         self._writer = fastavro.parse_schema(plain(to_json(writer)), _write_hint=False, _force=True)
         self._reader = fastavro.parse_schema(plain(to_json(reader)), _write_hint=False, _force=True)
 
@@ -70,7 +75,11 @@ class FastavroDecoder:
         out = []
         for _ in range(count):
             try:
-                out.append(fastavro.schemaless_reader(stream, self._writer, self._reader))
+                out.append(
+                    fastavro.schemaless_reader(
+                        stream, self._writer, self._reader, handle_unicode_errors=self._unicode
+                    )
+                )
             except fastavro.read.SchemaResolutionError:
                 raise _Bad("avro-resolution") from None
             except UnicodeDecodeError:
@@ -86,14 +95,15 @@ class FastavroDecoder:
     def decode(self, arena: np.ndarray, starts: np.ndarray, stops: np.ndarray, counts: np.ndarray) -> Decoded:
         """Decode blocks; see ``decoded.Decoder``."""
         plan = self.plan
-        status = np.zeros(starts.size, np.int32)
+        guard = self._guard.decode(arena, starts, stops, counts)
+        status = guard.status
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         total = int(offsets[-1])
         pieces: dict[str, list[tuple[int, np.ndarray, np.ndarray]]] = {c.name: [] for c in plan.columns}
         tables = {k.steps: _Table(total) for k in (*plan.keys, *plan.labels)}
         rowsize = np.zeros(total, np.int64) if plan.per_record else None
-        for b, (lo, hi) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
-            if hi < lo:
+        for b, (lo, hi) in enumerate(zip(starts.tolist(), stops.tolist())):
+            if hi < lo or status[b]:
                 continue
             first = int(offsets[b])
             try:
@@ -128,7 +138,7 @@ class FastavroDecoder:
             if c.masked:
                 columns[f"{c.name}_valid"] = mask
         dictionaries = {".".join(steps): table.result() for steps, table in tables.items()}
-        return Decoded(columns, status, np.zeros(starts.size, np.int64), dictionaries, rowsize)
+        return Decoded(columns, status, guard.where, dictionaries, rowsize)
 
     def _sizes(self, records: list[Any]) -> np.ndarray:
         found: np.ndarray | None = None
@@ -197,14 +207,7 @@ def _rows(record: Any, group: Sequence[str]) -> Any:
         raise _Bad("avro-null-vector")
     if len({len(channel) for channel in inner}) > 1:
         raise _Bad("avro-array-lengths")
-    return list(zip(*inner, strict=True))
-
-
-def blank(c: Column, rows: int) -> np.ndarray:
-    """Rows of nulls."""
-    dtype = np.dtype(c.dtype)
-    fill: Any = np.nan if dtype.kind == "f" else (c.null_value or 0)
-    return np.full((rows, c.items) if c.items else rows, fill, dtype)
+    return list(zip(*inner))
 
 
 def _convert(c: Column, value: Any) -> Any:
@@ -233,21 +236,6 @@ def _key(value: Any, k: KeyColumn) -> Any:
     if isinstance(value, (bytes, bytearray)):
         return key_text(bytes(value), k.kind)
     return value
-
-
-def key_text(value: bytes, kind: str) -> str:
-    """Text of a key's bytes: UTF-8 for strings, else ASCII or hexadecimal digits.
-
-    Examples
-    --------
-    >>> key_text(b"A7", "bytes"), key_text(bytes([0, 255]), "fixed")
-    ('A7', '00ff')
-    """
-    if kind == "string":
-        return value.decode("utf-8")
-    if value and all(32 <= b < 127 for b in value):
-        return value.decode("ascii")
-    return value.hex()
 
 
 class _Table:

@@ -137,6 +137,18 @@ def varint(base: int, pos: int, end: int) -> tuple[int, int]:
     return np.int64(value >> U1) ^ -np.int64(value & U1), pos
 
 
+@inlined
+def ascii7(base: int, at: int, end: int, size: int) -> bool:
+    """Whether bytes are ASCII; may say no of a few bytes at the very end of the arena."""
+    while at + 8 <= end:
+        if load64(base + at) & HIGH != U0:
+            return False
+        at += 8
+    if at == end:
+        return True
+    return at + 8 <= size and load64(base + at) & HIGH & ((U1 << np.uint64(8 * (end - at))) - U1) == U0
+
+
 @jit
 def utf8(base: int, at: int, end: int) -> bool:
     """Whether bytes are valid UTF-8."""
@@ -376,6 +388,7 @@ def decode_blocks(
         sp = 0
         k = 0
         mark = 0
+        empty = 0
         rec = firsts[b]
         rec_end = rec + counts[b]
         while rec < rec_end:
@@ -497,6 +510,13 @@ def decode_blocks(
                     pos = place
                     if value < 0 or value > end - pos:
                         bad = BAD_LENGTH
+                        break
+                    if (
+                        prog[pc, 1] == 1
+                        and not ascii7(base, pos, pos + value, size)
+                        and not utf8(base, pos, pos + value)
+                    ):
+                        bad = BAD_UTF8
                         break
                     pos += value
                     pc += 1
@@ -705,11 +725,13 @@ def decode_blocks(
                             if count > (end - pos) // least:
                                 bad = BAD_LENGTH
                                 break
-                        elif mode == 0:
-                            continue  # items without bytes that nobody wants
-                        elif count > MAX_EMPTY_ITEMS:
-                            bad = BAD_LENGTH
-                            break
+                        else:
+                            empty += min(count, MAX_EMPTY_ITEMS + 1)
+                            if empty > MAX_EMPTY_ITEMS:
+                                bad = BAD_LENGTH
+                                break
+                            if mode == 0:
+                                continue
                         stack[f, 2] += count
                         if mode == 1:
                             if stack[f, 2] > prog[pc, 3]:

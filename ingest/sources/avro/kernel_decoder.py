@@ -11,8 +11,7 @@ import numpy as np
 
 from chunkstore.errors import UnsupportedError
 from ingest.sources.avro import kernel, opcodes
-from ingest.sources.avro.decoded import Decoded
-from ingest.sources.avro.fallback import blank, key_text
+from ingest.sources.avro.decoded import Decoded, blank, key_text
 from ingest.sources.avro.program import compile_program
 
 if TYPE_CHECKING:
@@ -28,6 +27,13 @@ _SEED = int.from_bytes(os.urandom(8), "little")
 
 class KernelDecoder:
     """Decodes with the compiled kernel; see ``decoded.Decoder``.
+
+    Parameters
+    ----------
+    writer, reader
+        The file's schema, and the one that it is read as.
+    plan
+        What is taken of each record.
 
     Raises
     ------

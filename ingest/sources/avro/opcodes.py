@@ -27,7 +27,7 @@ BACK = 10        # ... and return to it, to read the same value again
 # -- skip
 SKIP = 11        # a: bytes
 SKIP_VARINT = 12 # a: how many
-SKIP_BYTES = 13  # a string or bytes
+SKIP_BYTES = 13  # a string (a: 1 where UTF-8 is required) or bytes
 SKIP_BOOL = 14
 SKIP_ENUM = 15   # a: symbols
 # -- store
@@ -85,5 +85,5 @@ KEY_CONST = 57   # b: value, c: kind (-1 number, -2 null, -3 constant of the pro
 #: not a status of a block: a dictionary is full
 GROW = 99
 
-#: items without bytes that one array may claim where they are counted
+#: items without bytes that the arrays of one block may claim, where they are counted
 MAX_EMPTY_ITEMS = 1 << 20

@@ -65,6 +65,8 @@ class AvroOptions:
     """Which of two nested arrays holds the obs of a record: ``outer``, ``inner``, or ``auto`` (the one that varies)."""
     decoder: str = "auto"
     """``auto``, ``kernel`` or ``fastavro``."""
+    check_text: bool = True
+    """Whether text that nobody asks for must be valid UTF-8 too; its block is quarantined if not."""
     max_block_bytes: int | str = "256MiB"
     """Largest block, encoded or decoded."""
     max_ratio: int = 1000

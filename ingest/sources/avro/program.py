@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Output", "Program", "compile_program", "default_value"]
 
-MAX_INSTRUCTIONS = 100_000
+MAX_INSTRUCTIONS = 1_000_000
 _NUMERIC = ("int", "long", "float", "double")
 _FILL = {1: oc.FILL8, 2: oc.FILL16, 4: oc.FILL32, 8: oc.FILL64}
 
@@ -220,7 +220,7 @@ class _Compiler:
         elif kind in ("float", "double", "fixed"):
             self.skip_bytes({"float": 4, "double": 8}.get(kind, node.size))
         elif kind in ("bytes", "string"):
-            self.emit(oc.SKIP_BYTES)
+            self.emit(oc.SKIP_BYTES, int(kind == "string" and self.plan.check_text))
         elif kind == "enum":
             self.emit(oc.SKIP_ENUM, len(node.symbols))
         elif kind == "record":
@@ -240,7 +240,7 @@ class _Compiler:
     def skip_item(self, node: Node) -> None:
         assert node.items is not None
         if node.kind == "map":
-            self.emit(oc.SKIP_BYTES)
+            self.emit(oc.SKIP_BYTES, int(self.plan.check_text))
         self.skip(node.items)
 
     def call(self, node: Node) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ingest.protocol import Batch, Fault
-from ingest.sources.avro.fallback import blank
+from ingest.sources.avro.decoded import blank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,7 +17,7 @@ from chunkstore.errors import InputError, SourceChangedError, UnsupportedError
 from chunkstore.layout import parse_bytes
 from ingest.protocol import Batch, ColumnSpec, CutRule, Fault, Scan
 from ingest.sources.avro import codecs, schema
-from ingest.sources.avro.columns import make_plan, time_step
+from ingest.sources.avro.columns import leaves, make_plan, time_step
 from ingest.sources.avro.container import BlockTable, Header, printable, read_header, walk
 from ingest.sources.avro.drift import resolve_schemas
 from ingest.sources.avro.faults import CODES, STATUS_CODES
@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 _RAW = 8 << 20
 _ARENA = 32 << 20
+_LOOKS = 64
 
 
 class AvroSource:
@@ -162,43 +163,49 @@ class AvroSource:
         return CutRule(tuple(self._column_name(plan, p) for p in self.options.cut_on), step)
 
     def _lengths(self, good: Sequence[FileSurvey]) -> dict[str, int]:
-        """Lengths of arrays that are the same in the first records of one block of every schema, by their steps."""
+        """Lengths of arrays that are the same in some records of every schema, by their steps."""
         found: dict[str, set[int]] = {}
-        seen: set[bytes] = set()
+        looks: dict[bytes, int] = {}
         for s in good:
             assert s.header is not None
             assert s.node is not None
-            if s.header.schema in seen or not s.slices:
+            text = s.header.schema
+            if looks.get(text, 0) >= _LOOKS or not s.rows or not any(leaf.depth for leaf in leaves(s.node)):
                 continue
-            block = self._first_block(s)
-            if block is None:
-                continue
-            seen.add(s.header.schema)
-            for steps, sizes in array_lengths(s.node, *block).items():
-                found.setdefault(".".join(steps), set()).update(sizes - {0})
+            for block, rows in self._sample(s):
+                looks[text] = looks.get(text, 0) + 1
+                for steps, sizes in array_lengths(s.node, block, rows).items():
+                    found.setdefault(".".join(steps), set()).update(sizes)
+        if self.options.sequence_per == "record":  # an array of obs may be empty, a vector may not
+            found = {steps: n - {0} if steps.count("[]") == 1 else n for steps, n in found.items()}
         return {steps: next(iter(n)) for steps, n in found.items() if len(n) == 1}
 
-    def _first_block(self, s: FileSurvey) -> tuple[bytes | bytearray | memoryview, int] | None:
+    def _sample(self, s: FileSurvey) -> Iterator[tuple[bytes | bytearray | memoryview, int]]:
+        """Yield a few blocks of a file, decoded, with their rows."""
         assert s.header is not None
         limits = limits_of(self.options)
+        slices = [s.slices[i] for i in sorted({0, len(s.slices) // 2, len(s.slices) - 1})]
         try:
             with open_input(s.url, self.options.storage_options) as source:
-                for part in s.slices[:4]:
-                    for table in walk(source, s.header, part.start, part.stop):
-                        for i in np.flatnonzero(table.counts > 0)[:4].tolist():
-                            size = int(table.sizes[i])
-                            if size > limits.max_block:
-                                continue
-                            data = source.read(int(table.payloads[i]), size)
-                            try:
-                                return codecs.decompress(s.header.codec, data, limits.decoded(size)), int(
-                                    table.counts[i]
-                                )
-                            except codecs.CodecError:
-                                continue
+                for part in slices:
+                    table = next(iter(walk(source, s.header, part.start, part.stop)))
+                    rows = np.flatnonzero((table.counts > 0) & (table.sizes <= limits.max_block))
+                    for i in (
+                        rows[np.unique(np.linspace(0, rows.size - 1, 16).astype(int))].tolist()
+                        if rows.size
+                        else []
+                    ):
+                        size = int(table.sizes[i])
+                        data = source.read(int(table.payloads[i]), size)
+                        try:
+                            yield (
+                                codecs.decompress(s.header.codec, data, limits.decoded(size)),
+                                int(table.counts[i]),
+                            )
+                        except codecs.CodecError:
+                            continue
         except OSError:
-            return None
-        return None
+            return
 
     # ------------------------------------------------------------------ read
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 
 import fastavro
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from chunkstore.errors import ConfigError
 
+EXAMPLES = int(os.environ.get("CHUNKSTORE_EXAMPLES", "100"))
 CODECS = ("null", "deflate", "snappy", "zstandard", "bzip2", "xz")
 INTS = st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(-100, 100)
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1) | INTS
@@ -162,7 +164,7 @@ def simple(field, records):
     return True
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=cases(), data=st.data())
 def test_kernel_fallback_and_fastavro_give_the_same_columns(avro, tmp_path_factory, case, data):
     schema, records, codec, interval = case
@@ -198,7 +200,7 @@ def test_kernel_fallback_and_fastavro_give_the_same_columns(avro, tmp_path_facto
         assert np.array_equal(values, kernel.columns[name], equal_nan=values.dtype.kind == "f")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES // 2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=cases(), data=st.data())
 def test_keys_and_labels_are_the_values_that_fastavro_reads(avro, tmp_path_factory, case, data):
     schema, records, codec, interval = case
@@ -284,7 +286,7 @@ def sequences(draw):
     return schema, records, width, draw(st.sampled_from(CODECS)), draw(st.sampled_from([1, 60, 16000]))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES // 2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=sequences())
 def test_a_record_is_a_sequence_whose_obs_are_the_items_of_its_arrays(avro, tmp_path_factory, case):
     schema, records, width, codec, interval = case

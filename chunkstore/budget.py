@@ -131,7 +131,8 @@ def make_plan(
     ConfigError
         If lanes do not fit groups and ranks, or are not a number.
     """
-    lanes, passes = _given("lanes", lanes), _given("passes", passes)
+    lanes = _given("lanes", lanes)
+    passes = _given("passes", passes)
     share = lane_groups * world_size
     if isinstance(lanes, int) and lanes % share:
         raise ConfigError(
@@ -140,6 +141,7 @@ def make_plan(
     whole = sizes.touched * sizes.bytes_per_obs <= limit
     chunks = sorted(set(sizes.chunk))
     halo = sizes.span - 1
+    of_stores = list(zip(sizes.chunk, sizes.n_obs, strict=True))
 
     def lengths(factor: int) -> dict[int, int]:
         target = factor * chunks[-1]
@@ -155,9 +157,9 @@ def make_plan(
         )
 
     def n_blocks(of: dict[int, int]) -> int:
-        return sum(-(-n // of[c]) for c, n in zip(sizes.chunk, sizes.n_obs, strict=True))
+        return sum(-(-n // of[c]) for c, n in of_stores)
 
-    wanted = batch_size if lanes == "auto" else lanes // world_size
+    wanted = batch_size if lanes == "auto" else int(lanes) // world_size
     if not shuffle:
         wanted = lane_groups
     chosen = lengths(1)
@@ -179,8 +181,8 @@ def make_plan(
     if whole:
         per_rank = max(lane_groups, wanted // lane_groups * lane_groups) if lanes == "auto" else wanted
         reason = (
-            f"everything that windows touch ({sizes.touched} obs of {sizes.bytes_per_obs} bytes) fits into the "
-            f"limit, so each chunk is decoded once; {per_rank} lanes a rank, blocks of {block_text} obs"
+            f"everything that windows touch ({sizes.touched} obs of {sizes.bytes_per_obs} bytes) fits, "
+            f"so each chunk is decoded once; {per_rank} lanes a rank, blocks of {block_text} obs"
         )
         slots = slot = 0
         arena = sizes.touched * sizes.bytes_per_obs
@@ -188,14 +190,14 @@ def make_plan(
         slot = slot_obs(chosen)
         slot_bytes = slot * sizes.bytes_per_obs
         room = limit // slot_bytes
-        least = 1 if lanes == "auto" or not shuffle else lanes // share
+        least = 1 if lanes == "auto" or not shuffle else int(lanes) // share
         need = lane_groups * (least + ahead_of(least))
         if room < need:
             raise MemoryLimitError(
                 f"memory_limit is {limit} bytes, the least that would do is {need * slot_bytes}: "
                 f"{need} slots of {slot} obs (a block of {block_text} and {halo} behind it) x "
-                f"{sizes.bytes_per_obs} bytes, for {least} lanes in each of {lane_groups} lane groups and those read "
-                "ahead; raise memory_limit, lower lanes, or read fewer fields"
+                f"{sizes.bytes_per_obs} bytes, for {least} lanes in each of {lane_groups} lane groups and "
+                "what is read ahead; raise memory_limit, lower lanes, or read fewer fields"
             )
         per_group = least
         if lanes == "auto" and shuffle:
@@ -209,16 +211,18 @@ def make_plan(
         slots = min(slots, max(total, need))
         arena = slots * slot_bytes
         why = "as many as a batch has windows" if per_rank >= batch_size else "as many as the limit holds"
+        if lanes != "auto":
+            why = "as given"
         reason = (
-            f"{per_rank} lanes a rank ({'as given' if lanes != 'auto' else why}) and {slots - per_rank} slots for "
-            f"what is read ahead or kept, each a block of {block_text} obs and {halo} behind it"
+            f"{per_rank} lanes a rank ({why}) and {slots - per_rank} slots for what is read ahead or kept, "
+            f"each a block of {block_text} obs and {halo} behind it"
         )
     if passes == "auto":
         passes, text = _choose_passes(sizes, whole, per_rank, batch_size, total)
         reason += f"; {passes} pass{'es' if passes > 1 else ''}: {text}"
     return Plan(
         lanes=per_rank * world_size,
-        passes=passes if shuffle else 1,
+        passes=int(passes) if shuffle else 1,
         lane_groups=lane_groups,
         blocks=tuple(x for c in chunks for x in (c, chosen[c])),
         whole=whole,

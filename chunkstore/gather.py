@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numba import njit
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 __all__ = ["cut_windows"]
@@ -30,7 +30,7 @@ def _scalar_first(arena: Any, at: Any, valid: Any, out: Any, channel: Any) -> No
 
 
 @njit(cache=True, nogil=True)
-def _scalar_first_scaled(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale: Any) -> None:
+def _scalar_first_scaled(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale: Any) -> None:  # noqa: PLR0917 - a compiled kernel
     width = out.shape[2]
     for b in range(at.size):
         start, n = at[b], min(valid[b], width)
@@ -42,7 +42,7 @@ def _scalar_first_scaled(arena: Any, at: Any, valid: Any, out: Any, channel: Any
 
 
 @njit(cache=True, nogil=True)
-def _vector_first(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale: Any) -> None:
+def _vector_first(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale: Any) -> None:  # noqa: PLR0917 - a compiled kernel
     width = out.shape[2]
     for b in range(at.size):
         start, n = at[b], min(valid[b], width)
@@ -56,7 +56,7 @@ def _vector_first(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale
 
 
 @njit(cache=True, nogil=True)
-def _scalar_last(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale: Any) -> None:
+def _scalar_last(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale: Any) -> None:  # noqa: PLR0917 - a compiled kernel
     width = out.shape[1]
     for b in range(at.size):
         start, n = at[b], min(valid[b], width)
@@ -68,7 +68,7 @@ def _scalar_last(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale:
 
 
 @njit(cache=True, nogil=True)
-def _vector_last(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale: Any) -> None:
+def _vector_last(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale: Any) -> None:  # noqa: PLR0917 - a compiled kernel
     width = out.shape[1]
     items = arena.shape[1]
     for b in range(at.size):
@@ -128,6 +128,7 @@ def cut_windows(
 
     Examples
     --------
+    >>> import numpy as np
     >>> out = np.empty((2, 1, 3), np.float32)
     >>> cut_windows(np.arange(10, dtype=np.int16), np.array([0, 8]), np.array([3, 2]), out, 0, scale=0.5)
     >>> out.tolist()

@@ -8,18 +8,27 @@ holds; tensors, labels, scales and training state are left to :mod:`chunkstore.t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from chunkstore.budget import Plan, Sizes, ahead_of, make_plan
-from chunkstore.errors import ConfigError, CorruptDataError, MemoryLimitError, UnknownNameError
+from chunkstore.channels import (
+    all_fields,
+    check_fields,
+    describe_sampling,
+    no_window_text,
+    out_dtype,
+    scale_of,
+    target_cuts,
+)
+from chunkstore.errors import ConfigError, CorruptDataError, MemoryLimitError
 from chunkstore.gather import cut_windows
 from chunkstore.layout import parse_bytes
 from chunkstore.permute import derive_key
 from chunkstore.resident import Counters, Residency, Session
+from chunkstore.rows import ROW, Clock, NeededRanges, RowPlanner, Rows, SequenceStarts, Turns
 from chunkstore.sampling import n_draws, parse_sampling, population
 from chunkstore.schedule import Blocks, EpochSchedule, group_offsets
 from chunkstore.state import Position, Rotation
@@ -27,18 +36,16 @@ from chunkstore.targets import Cut
 from chunkstore.windows import WindowIndex, WindowSpec, with_horizon
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from numpy.typing import DTypeLike, NDArray
 
     from chunkstore.sampling import Population
-    from chunkstore.schedule import Needs
 
 __all__ = ["WindowLoader"]
 
 Batch = dict[str, Any]
-PLAN_DRAWS = 16384  # draws scheduled in one call
 UNLIMITED = 2**62
 
 
@@ -149,10 +156,10 @@ class WindowLoader:
             raise ConfigError(f"on_bad_chunk={on_bad_chunk!r} is not known; use 'raise' or 'skip'")
         if lane_groups < 1:
             raise ConfigError(f"lane_groups must be 1 or more, got {lane_groups}")
-        names = tuple(fields) if fields is not None else _all_fields(self.stores[0])
-        self.cuts = {"x": Cut(names, 0, window.length)} | _target_cuts(targets, window.length)
+        names = tuple(fields) if fields is not None else all_fields(self.stores[0])
+        self.cuts = {"x": Cut(names, 0, window.length)} | target_cuts(targets, window.length)
         self._field_names = tuple(dict.fromkeys(n for cut in self.cuts.values() for n in cut.fields))
-        _check_fields(self.stores, self._field_names)
+        check_fields(self.stores, self._field_names)
         self.window = with_horizon(window, max(cut.horizon(window.length) for cut in self.cuts.values()))
         self.batch_size, self.drop_last = int(batch_size), drop_last
         self.shuffle, self.seed = shuffle, int(seed)
@@ -161,31 +168,23 @@ class WindowLoader:
         self._channels_last = channels == "last"
         self._skip = on_bad_chunk
         self._allocate = arena
-        self._dtypes = {key: _out_dtype(self.stores, cut.fields, dtype) for key, cut in self.cuts.items()}
+        self._dtypes = {key: out_dtype(self.stores, cut.fields, dtype) for key, cut in self.cuts.items()}
         self._scales = {
-            (key, name): _scale(self.stores[0], name)
+            (key, name): scale_of(self.stores[0], name)
             for key, cut in self.cuts.items()
             for name in cut.fields
             if dtype is not None and np.dtype(dtype).kind == "f"
         }
         self.index = WindowIndex([s.segments(split) for s in self.stores], self.window)
         if self.index.n_windows == 0:
-            longest = max(
-                (int((s.stop - s.start).max(initial=0)) for s in (x.segments(split) for x in self.stores)),
-                default=0,
-            )
-            raise ConfigError(
-                f"there is no window: it needs {self.window.span} obs (length {self.window.length} + horizon "
-                f"{self.window.horizon}), the longest segment has {longest}; lower the window, or use short='pad'"
-            )
+            raise ConfigError(no_window_text(self.window, [s.segments(split) for s in self.stores]))
         self._n_draws = n_draws(self.index, self.sampling)
         self.group_first = group_offsets(self._n_draws, self.lane_groups)
-        self._offsets = _Offsets(self.stores)
+        self._offsets = SequenceStarts(self.stores)
         self.plan = self._make_plan(parse_bytes(memory_limit), lanes, passes, int(world_size), blocks)
         self.blocks = self._make_blocks()
         self._schedules: dict[int, tuple[Population, EpochSchedule]] = {}
         self._residency: Residency | None = None
-        self._served: tuple[int, int] = (0, 0)
 
     # ---- what there is
 
@@ -206,14 +205,13 @@ class WindowLoader:
     @property
     def fingerprint(self) -> str:
         """What decides the order, as 32 hexadecimal digits: stores, windows, sampling, seed, plan."""
-        parts = [
+        parts: list[bytes | str] = [
             *[str(s.fingerprint) for s in self.stores],
             repr(self.window),
             self.index.first.tobytes(),
-            repr(self.sampling)
-            if not hasattr(self.sampling, "weights")
-            else repr(np.asarray(self.sampling.weights)),
-            f"{self.shuffle} {self.seed} {self.plan.lanes} {self.plan.passes} {self.lane_groups} {self.plan.blocks}",
+            *describe_sampling(self.sampling),
+            repr((self.shuffle, self.seed, self.plan.lanes, self.plan.passes)),
+            repr((self.lane_groups, self.plan.blocks)),
         ]
         digest = hashlib.blake2b(digest_size=16)
         for part in parts:
@@ -365,11 +363,11 @@ class WindowLoader:
         drawn = tuple(start_draws) if start_draws is not None else (0,) * self.lane_groups
         if len(drawn) != self.lane_groups or not set(serve) <= set(range(self.lane_groups)):
             raise ConfigError(
-                f"start_draws {drawn} and groups {serve} do not fit the {self.lane_groups} lane groups of the loader"
+                f"start_draws {drawn} and groups {serve} do not fit {self.lane_groups} lane groups"
             )
         return self._iterate(epoch, rank, world_size, serve, Position(epoch, first_group, drawn), start_batch)
 
-    def _iterate(
+    def _iterate(  # noqa: PLR0917 - all of them, from one place
         self, epoch: int, rank: int, world_size: int, serve: tuple[int, ...], position: Position, skip: int
     ) -> Generator[Batch, None, None]:
         rotation = self._rotation(world_size)
@@ -381,8 +379,8 @@ class WindowLoader:
             turn = (plan[-1][0] + 1) % self.lane_groups if plan else position.turn
             position = Position(epoch, turn, tuple(drawn))
         items, schedule = self._epoch(epoch)
-        clock = _Clock(rotation, position, serve)
-        pieces = _Pieces.of(schedule, clock, serve, rank, world_size)
+        clock = Clock(rotation, position, serve)
+        pieces = Turns.of(schedule, clock, serve, rank, world_size)
         residency = self._resident(len(serve))
         residency.check_process()
         held = _capacity(residency.plan, schedule, len(serve), world_size)
@@ -391,18 +389,18 @@ class WindowLoader:
             pieces.block,
             pieces.first,
             pieces.last,
-            _Ranges(self, items, schedule, pieces),
+            NeededRanges(self.blocks, self.window.span, items, schedule, pieces),
             held,
         )
         try:
-            rows = _Rows(self, items, schedule, rank, world_size)
+            rows = RowPlanner(items, schedule, rotation.step, rank, world_size)
             for group, first, draws in rotation.batches(position, serve):
                 yield self._batch(session, rows, clock, group, first, draws)
         finally:
             session.close()
 
-    def _batch(
-        self, session: Session, rows: _Rows, clock: _Clock, group: int, first: int, draws: int
+    def _batch(  # noqa: PLR0917 - all of them, from one place
+        self, session: Session, rows: RowPlanner, clock: Clock, group: int, first: int, draws: int
     ) -> Batch:
         world = rows.world_size
         mine = rows.take(group, first, draws)
@@ -441,7 +439,7 @@ class WindowLoader:
         shape = (n, cut.length, width) if self._channels_last else (n, width, cut.length)
         return np.empty(shape, self._dtypes[key])
 
-    def _gather(self, residency: Residency, rows: _Mine, part: slice, outs: dict[str, NDArray[Any]]) -> None:
+    def _gather(self, residency: Residency, rows: Rows, part: slice, outs: dict[str, NDArray[Any]]) -> None:
         at = residency.origin[rows.block[part]] + rows.start[part]
         room = rows.room[part]
         for key, cut in self.cuts.items():
@@ -461,7 +459,7 @@ class WindowLoader:
                 )
                 channel += 1 if array.ndim == 1 else array.shape[1]
 
-    def _replace(self, residency: Residency, rows: _Mine, outs: dict[str, NDArray[Any]]) -> None:
+    def _replace(self, residency: Residency, rows: Rows, outs: dict[str, NDArray[Any]]) -> None:
         """Replace windows on bad chunks by good ones of the same batch."""
         bad = _on_bad(residency, rows, self.window.span)
         n_bad = int(bad.sum())
@@ -470,14 +468,14 @@ class WindowLoader:
         good = np.flatnonzero(~bad)
         if not len(good):
             raise CorruptDataError(
-                f"all {len(bad)} windows of a batch lie on chunks that cannot be read, so none can stand for them: "
-                "repair the store (`chunkstore verify`)"
+                f"all {len(bad)} windows of a batch lie on chunks that cannot be read, so none can stand for "
+                "them: repair the store (`chunkstore verify`)"
             )
         lost = np.flatnonzero(bad)
         source = good[np.arange(n_bad) % len(good)]
         for out in outs.values():
             out[lost] = out[source]
-        for name in ("store", "sequence", "start", "room", "block"):
+        for name in ROW:
             values = getattr(rows, name)
             values[lost] = values[source]
         with residency.lock:
@@ -503,172 +501,6 @@ class WindowLoader:
         return self.__dict__ | {"_residency": None, "_schedules": {}}
 
 
-class _Mine:
-    """Rows of one batch of one rank: int64 arrays of one length."""
-
-    __slots__ = ("block", "room", "sequence", "start", "store")
-
-    def __init__(self, store: Any, sequence: Any, start: Any, room: Any, block: Any) -> None:
-        self.store, self.sequence, self.start, self.room, self.block = store, sequence, start, room, block
-
-
-class _Rows:
-    """Rows of batches, scheduled many batches at a time."""
-
-    def __init__(
-        self, loader: WindowLoader, items: Population, schedule: EpochSchedule, rank: int, world_size: int
-    ) -> None:
-        self.rank, self.world_size = rank, world_size
-        self._items, self._schedule = items, schedule
-        self._step = loader.batch_size * world_size
-        self._cursor = schedule.cursor()
-        self._ahead: dict[int, tuple[int, int, _Mine]] = {}
-        self.kept: dict[str, NDArray[Any]] = {}
-
-    def take(self, group: int, first: int, draws: int) -> _Mine:
-        """Return the rank's rows of draws [first, first + draws) of a group."""
-        have = self._ahead.get(group)
-        if have is None or not (have[0] <= first and first + draws <= have[1]):
-            have = self._ahead[group] = self._plan(group, first, draws)
-        low, _, rows = have
-        a = -(-(first - low) // self.world_size)
-        b = a + len(range(self.rank, draws, self.world_size))
-        return _Mine(
-            *(getattr(rows, name)[a:b].copy() for name in ("store", "sequence", "start", "room", "block"))
-        )
-
-    def _plan(self, group: int, first: int, draws: int) -> tuple[int, int, _Mine]:
-        base = int(self._schedule.group_first[group])
-        end = int(self._schedule.group_first[group + 1]) - base
-        many = max(1, PLAN_DRAWS * self.world_size // self._step) * self._step
-        stop = min(end, first + max(many, draws))
-        numbers = base + np.arange(first + self.rank, stop, self.world_size)
-        item, piece = self._schedule.items(numbers, self._cursor)
-        places = self._items.index.locate(self._items.windows(item))
-        block = self._schedule.block[piece]
-        return first, stop, _Mine(places.store, places.sequence, places.start, places.room, block)
-
-
-class _Clock:
-    """Moments: the order in which an iteration over several lane groups serves their draws.
-
-    Batch n of each group is served before batch n + 1 of any; the moment of a draw counts (batch, turn
-    of its group, place within the batch).
-    """
-
-    def __init__(self, rotation: Rotation, position: Position, serve: tuple[int, ...]) -> None:
-        n = len(position.drawn)
-        order = [g for k in range(n) if (g := (position.turn + k) % n) in set(serve)]
-        self.turn = {g: k for k, g in enumerate(order)}
-        self.start = position.drawn
-        self.step, self.groups = rotation.step, len(order)
-        self.stop = {
-            g: position.drawn[g]
-            + (
-                rotation.left(g, position.drawn[g]) * rotation.step
-                if rotation.drop_last
-                else rotation.n_draws[g] - position.drawn[g]
-            )
-            for g in order
-        }
-
-    def moment(self, group: int, draw: int) -> int:
-        """Return the moment of a draw of a group."""
-        batch, within = divmod(draw - self.start[group], self.step)
-        return (batch * self.groups + self.turn[group]) * self.step + within
-
-    def moments(self, group: int, draws: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the moments of draws of a group."""
-        batch, within = np.divmod(draws - self.start[group], self.step)
-        return (batch * self.groups + self.turn[group]) * self.step + within
-
-    def draw_of(self, group: int, moment: int, most: int) -> int:
-        """Return the first draw of the group, at most ``most``, whose moment is not before ``moment``."""
-        turn, within = divmod(moment, self.step)
-        batch, ours = divmod(turn, self.groups)
-        mine = self.turn[group]
-        if ours > mine:
-            batch, within = batch + 1, 0
-        elif ours < mine:
-            within = 0
-        return min(most, self.start[group] + batch * self.step + within)
-
-
-class _Pieces:
-    """Pieces that an iteration needs, in the order of need, by moment."""
-
-    __slots__ = ("block", "first", "last", "piece")
-
-    def __init__(self, piece: Any, block: Any, first: Any, last: Any) -> None:
-        self.piece, self.block, self.first, self.last = piece, block, first, last
-
-    @classmethod
-    def of(
-        cls, schedule: EpochSchedule, clock: _Clock, serve: tuple[int, ...], rank: int, world_size: int
-    ) -> _Pieces:
-        parts = []
-        for g in serve:
-            needs: Needs = schedule.needs(group=g, rank=rank, world_size=world_size, start=clock.start[g])
-            keep = needs.first < clock.stop[g]
-            last = np.minimum(needs.last[keep], clock.stop[g] - 1)
-            parts.append(
-                (
-                    needs.piece[keep],
-                    needs.block[keep],
-                    clock.moments(g, needs.first[keep]),
-                    clock.moments(g, last),
-                )
-            )
-        piece, block, first, last = (np.concatenate(c) for c in zip(*parts, strict=True))
-        order = np.argsort(first, kind="stable")
-        return cls(piece[order], block[order], first[order], last[order])
-
-
-class _Ranges:
-    """What obs a piece needs: all from its block's first window to its last, or those of few windows."""
-
-    def __init__(
-        self, loader: WindowLoader, items: Population, schedule: EpochSchedule, pieces: _Pieces
-    ) -> None:
-        self._span = loader.window.span
-        self._items, self._schedule, self._pieces = items, schedule, pieces
-        self._blocks = loader.blocks
-
-    def __call__(self, i: int) -> list[tuple[int, int]]:
-        schedule, items = self._schedule, self._items
-        piece, block = int(self._pieces.piece[i]), int(self._pieces.block[i])
-        store, start, stop = (
-            int(v[block]) for v in (self._blocks.store, self._blocks.start, self._blocks.stop)
-        )
-        few = int(schedule.count[piece])
-        if few * self._span >= stop - start:
-            ids = items.index.count_before([store, store], [start, stop]) - np.array([0, 1])
-            ends = items.index.locate(ids)
-            return [(int(ends.start[0]), int(ends.start[1] + min(ends.room[1], self._span)))]
-        wanted = items.index.locate(items.windows(schedule.piece_items(piece)))
-        begin = np.sort(wanted.start)
-        order = np.argsort(wanted.start, kind="stable")
-        end = np.maximum.accumulate((wanted.start + np.minimum(wanted.room, self._span))[order])
-        new = np.flatnonzero(begin[1:] > end[:-1]) + 1
-        begins = begin[np.concatenate([[0], new])]
-        ends = end[np.concatenate([new - 1, [len(end) - 1]])]
-        return list(zip(begins.tolist(), ends.tolist(), strict=True))
-
-
-class _Offsets:
-    """First obs of every sequence of every store, on one axis."""
-
-    def __init__(self, stores: Sequence[Any]) -> None:
-        parts = [np.asarray(s.sequences.offsets, np.int64) for s in stores]
-        self._flat = np.concatenate(parts)
-        sizes = np.array([len(p) for p in parts], np.int64)
-        self._base = np.cumsum(sizes) - sizes
-
-    def of(self, store: NDArray[np.int64], sequence: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the first obs of sequences, within their stores."""
-        return self._flat[self._base[store] + sequence]
-
-
 def _limited(batches: Iterator[tuple[int, int, int]], n: int) -> Iterator[tuple[int, int, int]]:
     for _ in range(n):
         batch = next(batches, None)
@@ -684,14 +516,14 @@ def _capacity(plan: Plan, schedule: EpochSchedule, groups: int, world_size: int)
     lanes = groups * max(1, schedule.lanes_per_group // (world_size if schedule.shuffle else 1))
     if plan.slots < lanes + 1:
         raise MemoryLimitError(
-            f"{lanes} lanes of this process need at least {lanes + 1} slots, the memory limit of {plan.memory_limit} "
-            f"bytes holds {plan.slots}: the least that would do is "
+            f"{lanes} lanes of this process need at least {lanes + 1} slots, the memory limit of "
+            f"{plan.memory_limit} bytes holds {plan.slots}: the least that would do is "
             f"{(lanes + 1) * (plan.arena_bytes // plan.slots)} bytes; raise memory_limit or lower lanes"
         )
     return min(plan.slots, lanes + max(ahead_of(lanes), min(lanes, 32)))
 
 
-def _on_bad(residency: Residency, rows: _Mine, span: int) -> NDArray[np.bool_]:
+def _on_bad(residency: Residency, rows: Rows, span: int) -> NDArray[np.bool_]:
     """Return which windows lie on a chunk that could not be read."""
     with residency.lock:
         found = sorted(residency.counters.bad_chunks)
@@ -709,69 +541,13 @@ def _on_bad(residency: Residency, rows: _Mine, span: int) -> NDArray[np.bool_]:
 
 def _repeat(batch: Batch, n: int, full: int, kept: dict[str, NDArray[Any]]) -> None:
     """Fill rows from ``n`` on: with the batch's own rows, or with a row kept from the batch before."""
-    for key, value in batch.items():
+    for key, rows in batch.items():
         if key == "repeated":
             continue
-        if len(value) < full:
-            batch[key] = value = np.concatenate([value, np.zeros(full - n, value.dtype)])
+        value = rows
+        if len(rows) < full:
+            batch[key] = value = np.concatenate([rows, np.zeros(full - n, rows.dtype)])
         if n:
             value[n:] = value[np.arange(full - n) % n]
         else:
             value[n:] = kept.get(key, 0)
-
-
-def _all_fields(store: Any) -> tuple[str, ...]:
-    names = tuple(
-        name
-        for name, spec in store.fields.items()
-        if spec.categories is None and " since " not in (spec.units or "")
-    )
-    if not names:
-        raise ConfigError(
-            f"{_url(store)} has no field that makes an x; it has {', '.join(store.fields) or 'none'}"
-        )
-    return names
-
-
-def _url(store: Any) -> str:
-    return str(getattr(store, "url", store))
-
-
-def _target_cuts(targets: Cut | Sequence[str] | Mapping[str, Cut] | None, length: int) -> dict[str, Cut]:
-    if targets is None:
-        return {}
-    if isinstance(targets, Cut):
-        return {"y": targets}
-    if isinstance(targets, Mapping):
-        return dict(targets)
-    return {"y": Cut((targets,) if isinstance(targets, str) else tuple(targets), 0, length)}
-
-
-def _check_fields(stores: Sequence[Any], names: Sequence[str]) -> None:
-    """Refuse fields that a store lacks, or that differ between stores in what an arena must know."""
-    for store in stores:
-        for name in names:
-            spec, wanted = store.fields.get(name), stores[0].fields.get(name)
-            if spec is None or wanted is None:
-                raise UnknownNameError(
-                    f"{_url(store)} has no field {name!r}; it has {', '.join(store.fields)}"
-                )
-            mine = (spec.np_dtype, spec.items, spec.scale_factor)
-            if mine != (wanted.np_dtype, wanted.items, wanted.scale_factor):
-                raise ConfigError(
-                    f"field {name!r} is {spec.dtype} x {spec.items} (scale {spec.scale_factor}) in {_url(store)} "
-                    f"and {wanted.dtype} x {wanted.items} (scale {wanted.scale_factor}) in {_url(stores[0])}; stores "
-                    "that are read as one must store a field alike"
-                )
-
-
-def _out_dtype(stores: Sequence[Any], names: Sequence[str], dtype: DTypeLike | None) -> np.dtype[Any]:
-    if dtype is not None:
-        return np.dtype(dtype)
-    common: np.dtype[Any] = np.result_type(*[stores[0].fields[n].np_dtype for n in names])
-    return common
-
-
-def _scale(store: Any, name: str) -> float | None:
-    factor = store.fields[name].scale_factor
-    return None if factor is None else float(factor)

@@ -48,8 +48,7 @@ def _round(value: Any, key: Any, salt: Any, modulus: Any) -> Any:
 @njit(cache=True, nogil=True)
 def sides(n: Any) -> Any:
     """Return the sides (a, b) of the grid for ``n`` values: a * b >= n, both near its root."""
-    a = np.int64(math.sqrt(np.float64(n)))
-    a = max(a, 1)
+    a: Any = max(np.int64(math.sqrt(np.float64(n))), np.int64(1))
     while a * a < n:
         a += 1
     return np.uint64(a), np.uint64((n + a - 1) // a)

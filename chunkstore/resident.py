@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 NEVER = np.iinfo(np.int64).max
 BUNDLE_BYTES = 1 << 20  # small reads are joined until they come to about this
 BUNDLE_PIECES = 16
+_ENDED = "this iteration has ended: a newer one over the same loader took over, or it was closed"
 
 
 @dataclass(slots=True)
@@ -151,8 +152,9 @@ class Residency:
         """
         if os.getpid() != self._pid:
             raise ForkError(
-                f"this loader was made in process {self._pid} and is used in its forked child {os.getpid()}, which "
-                "has none of its threads; start workers with 'spawn' or 'forkserver', or make the loader in the child"
+                f"this loader was used in process {self._pid} and now in its forked child {os.getpid()}, "
+                "which has none of its threads: start workers with 'spawn' or 'forkserver', or make the "
+                "loader in the child"
             )
 
     def chunks_of(self, block: int, ranges: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
@@ -168,7 +170,10 @@ class Residency:
     def take(
         self, piece: int, block: int, ranges: Sequence[tuple[int, int]], next_need: int
     ) -> list[_Job] | None:
-        """Reserve a place for a piece; return the jobs it waits for, a new one first; None if no slot is free."""
+        """Reserve a place for a piece; return the jobs it waits for, a new one first.
+
+        None where no slot is free.
+        """
         store = int(self.blocks.store[block])
         chunks = self.chunks_of(block, ranges)
         if self.plan.whole:
@@ -340,13 +345,14 @@ class Residency:
         try:
             table = store.sequences
             at = int(np.searchsorted(table.offsets, low, side="right")) - 1
-            where = f"sequence {table.ids[at]!r} from obs {low - int(table.offsets[at])} on ({where} of the store)"
+            offset = low - int(table.offsets[at])
+            where = f"sequence {table.ids[at]!r} from obs {offset} on ({where} of the store)"
         except Exception:
             log.debug("no sequence could be named for %s", where, exc_info=True)
         return CorruptDataError(
             f"{self._name(job.store)}: {where}, field{'s' if len(self.fields) > 1 else ''} "
-            f"{', '.join(self.fields)}: {error}; run `chunkstore verify`, or pass on_bad_chunk='skip' to go on without "
-            "these windows"
+            f"{', '.join(self.fields)}: {error}; run `chunkstore verify`, or pass on_bad_chunk='skip' to go "
+            "on without these windows"
         )
 
 
@@ -367,7 +373,7 @@ class Session:
         Pieces that may be held at once.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - all of them, from one place
         self,
         residency: Residency,
         block: NDArray[np.int64],
@@ -425,9 +431,7 @@ class Session:
             began = None
             while self._ready < most:
                 if self._stop:
-                    raise ConfigError(
-                        "this iteration has ended: a newer one over the same loader took over, or it was closed"
-                    )
+                    raise ConfigError(_ENDED)
                 if self._failure is not None:
                     raise self._failure
                 i = self._ready
@@ -447,9 +451,7 @@ class Session:
             if began is not None:
                 r.counters.seconds_waited += time.perf_counter() - began
             if self._stop:
-                raise ConfigError(
-                    "this iteration has ended: a newer one over the same loader took over, or it was closed"
-                )
+                raise ConfigError(_ENDED)
         return stop
 
     def leave(self, moment: int) -> None:

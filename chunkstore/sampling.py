@@ -125,7 +125,7 @@ class _Chosen(Population):
 class _Cells(Population):
     """Random windows of cells: stretches of ids within one block and one segment."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - all of them, from one place
         self,
         counts: NDArray[np.int64],
         index: WindowIndex,
@@ -217,7 +217,7 @@ def sequence_weights(index: WindowIndex, weighted: Weighted) -> NDArray[np.float
     if not np.isfinite(flat).all() or (flat < 0).any():
         raise ConfigError("weights must be finite numbers from 0")
     base = np.cumsum(lengths) - lengths
-    weight = flat[base[index.store] + index.sequence]
+    weight: NDArray[np.float64] = flat[base[index.store] + index.sequence]
     if weighted.by == "sequence":
         order = np.searchsorted(index.sequence_ranges()[2], index.first[:-1], side="right") - 1
         weight = weight / count[order]

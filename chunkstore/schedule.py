@@ -9,10 +9,8 @@ with ``passes = P`` a block of usual size has P visits, spread over the epoch. V
     lane 1   ...| block 4 ......| block 9 ...| ...      one draw from each lane in turn
     lane 2   | block 0 ......| block 5 ......| ...
 
-- The first visit of each lane is cut at k/K of its length, the rest played at the end, so that lanes
-  do not change blocks together; while dealing, a visit that would end where others end waits a
-  little. Hence the reads of an epoch are spread evenly.
-- Lanes have equal lengths (one more or less), so a few visits at the end of an epoch are cut in two.
+- Lanes begin at different places of a visit, and visits are dealt so that few end together: the
+  reads of an epoch are spread evenly (:mod:`chunkstore.dealing`).
 - *Ranks*: rank r of R takes the draws with ``g % R == r``. With K a multiple of R these are exactly the
   lanes with ``k % R == r``: a rank keeps ``K / R`` blocks, and the order of the whole does not depend on R.
 - *Lane groups*: with G groups the epoch is G streams of draws, each with lanes of its own, and batches are
@@ -30,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
+from chunkstore.dealing import Pieces, deal, plan_visits
 from chunkstore.errors import ConfigError
 from chunkstore.permute import derive_key, mix_keys, permute_many, permute_one, sides
 
@@ -41,13 +40,6 @@ if TYPE_CHECKING:
     from chunkstore.windows import WindowIndex
 
 __all__ = ["Blocks", "EpochSchedule", "Needs"]
-
-LOOKAHEAD = 16  # visits among which the dealer chooses
-PATIENCE = 16  # picks that the first of them waits at most
-SLACK = 1  # pieces that may end about when a new one does
-FUZZ = 0.3  # sizes within 30 % count as alike
-GOLDEN = 0.6180339887498949
-_BUSY, _CUT = 1 << 20, 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,22 +169,20 @@ class EpochSchedule:
         self.lanes = lanes if shuffle else lane_groups
         self.lanes_per_group = self.lanes // lane_groups
         if shuffle:
-            block, rank, count = _visits(counts, derive_key(key, "visits"), passes, lanes)
-            dealt = _dealt(block, rank, count, self._capacities(), len(counts))
+            visits = plan_visits(counts, derive_key(key, "visits"), passes, lanes)
+            pieces = deal(visits, self._capacities(), len(counts))
         else:
-            dealt = _in_order(self.first, self.group_first)
-        lane, at, block, rank, count = dealt
-        order = np.argsort(lane.astype(np.int32), kind="stable")
-        #: pieces, in the order of (lane, place): lane, first item in the lane, block, first rank, items
-        self.lane, self.at, self.block = lane[order], at[order], block[order]
-        self.rank, self.count = rank[order], count[order]
+            pieces = _in_order(self.first, self.group_first)
+        self.pieces = pieces
+        self.lane, self.at, self.block, self.rank, self.count = pieces
         self._lane_first = np.searchsorted(self.lane, np.arange(self.lanes + 1)).astype(np.int64)
 
     def _capacities(self) -> NDArray[np.int64]:
         """Return the number of items of each lane."""
         lane, per = np.arange(self.lanes), self.lanes_per_group
         in_group = np.diff(self.group_first)[lane // per]
-        return in_group // per + (lane % per < in_group % per)
+        sizes: NDArray[np.int64] = in_group // per + (lane % per < in_group % per)
+        return sizes
 
     def lane_items(self, draws: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (lane, item within the lane) of each draw."""
@@ -206,7 +196,8 @@ class EpochSchedule:
     def draws_of(self, lane: NDArray[np.int64], item: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the draw that shows an item of a lane: the inverse of :meth:`lane_items`."""
         per = self.lanes_per_group
-        return self.group_first[lane // per] + item * per + lane % per
+        draws: NDArray[np.int64] = self.group_first[lane // per] + item * per + lane % per
+        return draws
 
     def cursor(self) -> Cursor:
         """Return a memory of where each lane is, which makes :meth:`items` faster in sequence."""
@@ -257,14 +248,15 @@ class EpochSchedule:
         )
         return out, piece
 
-    def piece_items(self, piece: int) -> NDArray[np.int64]:
-        """Return the items of one piece, in the order of its draws."""
-        block, rank, count = int(self.block[piece]), int(self.rank[piece]), int(self.count[piece])
-        ranks = np.arange(rank, rank + count)
-        if not self.shuffle:
-            return self.first[block] + ranks
-        n = np.full(count, self.counts[block])
-        return self.first[block] + permute_many(ranks, n, np.repeat(mix_keys(self.key, [block]), count))
+    def items_of(self, pieces: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return all items of pieces, and for each the position in ``pieces`` of the one it belongs to."""
+        count = self.count[pieces]
+        owner = np.repeat(np.arange(len(pieces)), count)
+        rank = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count) + self.rank[pieces][owner]
+        block = self.block[pieces][owner]
+        if self.shuffle:
+            rank = permute_many(rank, self.counts[block], mix_keys(self.key, self.block[pieces])[owner])
+        return self.first[block] + rank, owner
 
     def needs(self, *, group: int = 0, rank: int = 0, world_size: int = 1, start: int = 0) -> Needs:
         """Return the pieces that a rank needs of one lane group, in order of need.
@@ -320,210 +312,17 @@ class Cursor:
         self.key = np.zeros(lanes, np.uint64)
 
 
-def _in_order(first: NDArray[np.int64], group_first: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+def _in_order(first: NDArray[np.int64], group_first: NDArray[np.int64]) -> Pieces:
     """Return pieces for the order of the store: one lane a group, blocks cut where groups meet."""
     edges = np.unique(np.concatenate([first, group_first]))
     begin, count = edges[:-1], np.diff(edges)
     lane = np.searchsorted(group_first, begin, side="right") - 1
     block = np.searchsorted(first, begin, side="right") - 1
-    return lane, begin - group_first[lane], block, begin - first[block], count
-
-
-def _visits(
-    counts: NDArray[np.int64], key: int, passes: int, lanes: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return (block, first rank, items) of every visit, in keyed random order, pass after pass.
-
-    A block of n items has ``P * n / usual`` visits (at least one, at most P), so that small blocks are
-    not read P times for a handful of windows each. At least two visits a lane where items suffice.
-    """
-    least = 2 * lanes
-    blocks = np.flatnonzero(counts)
-    n = counts[blocks]
-    if not len(n):
-        empty = np.empty(0, np.int64)
-        return empty, empty, empty
-    total = int(n.sum())
-    usual = float((n.astype(np.float64) ** 2).sum() / total)
-    passes = max(passes, min(-(-least // len(n)), total)) if len(n) < least else passes
-    each = np.clip(np.rint(passes * (n / usual)).astype(np.int64), 1, np.minimum(passes, n))
-    shift = (mix_keys(key, blocks) >> np.uint64(33)).astype(np.int64) % passes
-    parts = []
-    for p in range(passes):
-        turn = (p + shift) % passes
-        nth = turn * each // passes
-        due = np.flatnonzero((turn + 1) * each // passes > nth)
-        due = due[_even_order(n[due] / each[due], mix_keys(derive_key(key, p), blocks[due]))]
-        low = nth[due] * n[due] // each[due]
-        high = (nth[due] + 1) * n[due] // each[due]
-        parts.append((blocks[due], low, high - low))
-    block, rank, count = (np.concatenate(column) for column in zip(*parts, strict=True))
-    # A lane's first visit is met in its middle, as any moment of the epoch would meet it: drawn evenly
-    # from all items, so more likely a long one than one of the many short.
-    ends = np.cumsum(count)
-    moments = (np.arange(lanes) * 2 + 1) * total // (2 * lanes)
-    begin = np.unique(np.searchsorted(ends, moments, side="right"))
-    rest = np.ones(len(count), bool)
-    rest[begin] = False
-    order = np.concatenate([begin[np.argsort(mix_keys(key, begin), kind="stable")], np.flatnonzero(rest)])
-    return block[order], rank[order], count[order]
-
-
-def _even_order(size: NDArray[np.float64], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return a keyed random order in which every stretch holds small and large visits alike.
-
-    Visits are sorted by size (made fuzzy, ties broken by key), and the i-th is put at the fractional
-    part of ``i * golden ratio``. Where all sizes are equal that is a random order like any other.
-    """
-    noise = (keys >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    even = len(size) < 2 or float(size.min()) == float(size.max())
-    ranked = np.argsort(noise if even else size * (1 + FUZZ * noise) + 1e-9 * noise, kind="stable")
-    if even:
-        return ranked
-    place = np.empty(len(size))
-    start = float(noise[ranked[0]])
-    place[ranked] = (start + np.arange(len(size)) * GOLDEN) % 1.0
-    return np.argsort(place, kind="stable")
-
-
-def _dealt(
-    block: NDArray[np.int64],
-    rank: NDArray[np.int64],
-    count: NDArray[np.int64],
-    capacity: NDArray[np.int64],
-    n_blocks: int,
-) -> tuple[NDArray[np.int64], ...]:
-    """Deal visits to lanes; return (lane, at, block, rank, count) of pieces in the order of their starts."""
-    lanes, visits = len(capacity), len(block)
-    room = visits + 3 * lanes + 1
-
-    def grown(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        out = np.zeros(room, np.int64)
-        out[:visits] = values
-        return out
-
-    total = int(capacity.sum())
-    width = max(1, total // max(1, visits + lanes))
-    pieces = np.empty((5, room), np.int64)
-    n = _deal(
-        grown(block),
-        grown(rank),
-        grown(count),
-        visits,
-        capacity,
-        np.zeros(n_blocks, np.int64),
-        np.zeros((int(capacity.max(initial=0)) + 1) * lanes // width + 2, np.int16),
-        width,
-        pieces,
-    )
-    return tuple(pieces[:, :n])
+    return Pieces(lane, begin - group_first[lane], block, begin - first[block], count)
 
 
 @njit(cache=True, nogil=True)
-def _sink(heap: Any, size: Any) -> None:
-    """Restore the heap after its top has grown."""
-    at = 0
-    value = heap[0]
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= value:
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = value
-
-
-@njit(cache=True, nogil=True)
-def _deal(
-    block: Any,
-    rank: Any,
-    count: Any,
-    visits: Any,
-    capacity: Any,
-    until: Any,
-    ends: Any,
-    width: Any,
-    out: Any,
-) -> Any:
-    """Deal; arrays of visits have free room behind for parts that are cut off.
-
-    ``until[block]`` is the time until which a block is held, ``ends[time // width]`` how many pieces
-    end about then; times are ``item * lanes + lane``, which is the draw where there is one group.
-    """
-    lanes = capacity.size
-    heap = np.arange(lanes)  # time at which each lane is free; times mod lanes name the lane
-    size = lanes
-    head, tail, n, skipped = 0, visits, 0, 0
-    while size > 0:
-        now = heap[0]
-        lane = now % lanes
-        at = now // lanes
-        room = capacity[lane] - at
-        if room <= 0:
-            size -= 1
-            heap[0] = heap[size]
-            _sink(heap, size)
-            continue
-        limit = min(head + LOOKAHEAD, tail)
-        best, least = head, np.int64(1) << 40
-        if at == 0:
-            limit = head
-        elif skipped >= PATIENCE:
-            limit = head + 1
-        for c in range(head, limit):
-            if 2 * count[c] < count[head] or count[c] > 2 * count[head]:
-                continue  # like for like, so that small visits stay mixed with large ones
-            takes = min(count[c], room)
-            score = max(0, np.int64(ends[(now + takes * lanes) // width]) - SLACK) if takes < room else 0
-            if until[block[c]] > now:
-                score += _BUSY
-            if count[c] > room:
-                score += _CUT
-            if score < least:
-                best, least = c, score
-                if score == 0:
-                    break
-        if at > 0 and (least >= _CUT or head >= visits):
-            # near the end: of what is left, and was cut from first visits, take what fits
-            longest = np.int64(0)
-            for c in range(max(head, visits), tail):
-                score = np.int64(ends[(now + min(count[c], room) * lanes) // width]) if count[c] < room else 0
-                if until[block[c]] > now:
-                    score += _BUSY
-                if count[c] > room:
-                    score += _CUT
-                if score < least or (score == least and count[c] > longest):
-                    best, least, longest = c, score, count[c]
-        b, r, s = block[best], rank[best], count[best]
-        if best != head:
-            skipped += 1
-            for c in range(best, head, -1):
-                block[c], rank[c], count[c] = block[c - 1], rank[c - 1], count[c - 1]
-        else:
-            skipped = 0
-        head += 1
-        takes = min(s, room)
-        if at == 0:
-            takes = min(takes, max(1, s * (lane + 1) // lanes))
-        if takes < s:
-            block[tail], rank[tail], count[tail] = b, r + takes, s - takes
-            tail += 1
-        out[0, n], out[1, n], out[2, n], out[3, n], out[4, n] = lane, at, b, r, takes
-        n += 1
-        now += takes * lanes
-        until[b] = max(until[b], now)
-        ends[now // width] += 1
-        heap[0] = now
-        _sink(heap, size)
-    return n
-
-
-@njit(cache=True, nogil=True)
-def _items(
+def _items(  # noqa: PLR0917 - a compiled kernel
     lane: Any,
     item: Any,
     lane_first: Any,

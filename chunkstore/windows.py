@@ -71,8 +71,8 @@ class WindowSpec:
     def __post_init__(self) -> None:
         if self.length < 1 or self.stride < 1 or self.horizon < 0:
             raise ConfigError(
-                f"a window of length {self.length}, stride {self.stride} and horizon {self.horizon} cannot be: "
-                "length and stride are at least 1, the horizon at least 0"
+                f"a window of length {self.length}, stride {self.stride} and horizon {self.horizon} cannot "
+                "be: length and stride are at least 1, the horizon at least 0"
             )
         if self.short not in ("drop", "pad", "error"):
             raise ConfigError(f"short={self.short!r} is not known; use 'drop', 'pad' or 'error'")
@@ -141,7 +141,7 @@ class WindowIndex:
         *,
         offsets: NDArray[np.int64] | None = None,
     ) -> None:
-        parts: Sequence[SegmentArrays] = [segments] if hasattr(segments, "start") else segments  # type: ignore[list-item,assignment]
+        parts: Sequence[SegmentArrays] = [segments] if hasattr(segments, "start") else segments  # type: ignore[list-item]
         sizes = [len(p.start) for p in parts]
         store = np.repeat(np.arange(len(parts), dtype=np.int64), sizes)
         sequence, start, stop = (
@@ -261,7 +261,8 @@ class WindowIndex:
     def _segment_at(self, store: NDArray[np.int64], obs: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the last segment that begins at or before ``obs`` of ``store``; -1 if none does."""
         axis = self._base[store] + np.minimum(obs, self._base[store + 1] - self._base[store] - 1)
-        return np.searchsorted(self._axis, axis, side="right") - 1
+        at: NDArray[np.int64] = np.searchsorted(self._axis, axis, side="right") - 1
+        return at
 
     def sequence_ranges(
         self,

@@ -1,0 +1,357 @@
+"""Visits of blocks, and how they are dealt to lanes so that reads are spread evenly.
+
+Decides which parts of which blocks are visited in which keyed random order, and which lane plays
+which visit when. :mod:`chunkstore.schedule` makes draws of it. Pure; the loop over visits is compiled.
+
+A lane that is free takes the next visit. Three things keep the ends of visits apart, which is when the
+next block is needed:
+
+- Lanes begin at different places of a visit: lane k has to fill ``(k + 1/2) / K`` of a usual visit
+  before its first whole one. That is filled last, with what lanes have too much of at their ends::
+
+      lane 0  |b|aaaaaaaaaa|cccccccccc|eeee:      what is behind ':' is cut off ...
+      lane 1  |eeeee|dddddddddd|ffffffffff|:      ... and fills the starts of lanes
+      lane 2  |ffffffff|gggggggggg|hhhhhhhh:
+
+- The order is random among visits of like size, and even across sizes: short visits never come in a row.
+- A visit that would end when others end waits a little for one of like size that does not, and
+  so does one whose block another lane holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from chunkstore.permute import derive_key, mix_keys
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Pieces", "deal", "plan_visits"]
+
+LOOKAHEAD = 16  # visits among which the dealer chooses
+PATIENCE = 16  # picks that the first of them waits at most
+SLACK = 1  # pieces that may end about when a new one does
+FUZZ = 0.3  # sizes within 30 % count as alike
+GOLDEN = 0.6180339887498949
+_BUSY = 1 << 20
+
+
+class Visits(NamedTuple):
+    """Visits in the order in which they are dealt: int64 arrays of one length."""
+
+    block: NDArray[np.int64]
+    """The block."""
+    rank: NDArray[np.int64]
+    """First of the block's items, in the block's own random order."""
+    items: NDArray[np.int64]
+    """How many of them."""
+
+
+class Pieces(NamedTuple):
+    """Visits, or parts of them, in lanes: int64 arrays of one length, in the order of (lane, at)."""
+
+    lane: NDArray[np.int64]
+    """The lane."""
+    at: NDArray[np.int64]
+    """Item of the lane that is the piece's first."""
+    block: NDArray[np.int64]
+    """The block."""
+    rank: NDArray[np.int64]
+    """First of the block's items, in the block's own random order."""
+    items: NDArray[np.int64]
+    """How many of them."""
+
+
+def plan_visits(counts: NDArray[np.int64], key: int, passes: int, lanes: int) -> Visits:
+    """Return all visits of an epoch, pass after pass, in keyed random order.
+
+    A block of n items has ``P * n / usual`` visits (at least one, at most P), so that small blocks are
+    not read P times for a handful of windows each. At least two visits a lane where items suffice.
+
+    Parameters
+    ----------
+    counts : int64 array
+        Items of each block.
+    key : int
+        64-bit key of the epoch.
+    passes, lanes : int
+        P, and the number of lanes.
+
+    Examples
+    --------
+    >>> visits = plan_visits(np.array([4, 4, 2]), key=1, passes=2, lanes=1)
+    >>> sorted(zip(visits.block.tolist(), visits.rank.tolist(), visits.items.tolist()))
+    [(0, 0, 2), (0, 2, 2), (1, 0, 2), (1, 2, 2), (2, 0, 2)]
+    """
+    blocks = np.flatnonzero(counts)
+    n = counts[blocks]
+    if not len(n):
+        empty = np.empty(0, np.int64)
+        return Visits(empty, empty, empty)
+    total = int(n.sum())
+    usual = float((n.astype(np.float64) ** 2).sum() / total)
+    if len(n) < 2 * lanes:
+        passes = max(passes, min(-(-2 * lanes // len(n)), total))
+    each = np.clip(np.rint(passes * (n / usual)).astype(np.int64), 1, np.minimum(passes, n))
+    shift = (mix_keys(key, blocks) >> np.uint64(33)).astype(np.int64) % passes
+    parts = []
+    for p in range(passes):
+        turn = (p + shift) % passes
+        nth = turn * each // passes
+        due = np.flatnonzero((turn + 1) * each // passes > nth)
+        due = due[_even_order(n[due] / each[due], mix_keys(derive_key(key, p), blocks[due]))]
+        low = nth[due] * n[due] // each[due]
+        high = (nth[due] + 1) * n[due] // each[due]
+        parts.append((blocks[due], low, high - low))
+    return Visits(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _even_order(size: NDArray[np.float64], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return a keyed random order in which every stretch holds small and large visits alike.
+
+    Visits are sorted by size (made fuzzy, ties broken by key), and the i-th is put at the fractional
+    part of ``i * golden ratio``. Where all sizes are equal that is a random order like any other.
+    """
+    noise = (keys >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    if len(size) < 2 or float(size.min()) == float(size.max()):
+        return np.argsort(noise, kind="stable")
+    ranked = np.argsort(size * (1 + FUZZ * noise) + 1e-9 * noise, kind="stable")
+    place = np.empty(len(size))
+    place[ranked] = (float(noise[ranked[0]]) + np.arange(len(size)) * GOLDEN) % 1.0
+    return np.argsort(place, kind="stable")
+
+
+def deal(visits: Visits, capacity: NDArray[np.int64], n_blocks: int) -> Pieces:
+    """Deal visits to lanes of given lengths.
+
+    Parameters
+    ----------
+    visits : Visits
+        In the order in which they are to be begun.
+    capacity : int64[lanes]
+        Items of each lane; their sum is that of the visits.
+    n_blocks : int
+        Blocks, numbered from 0.
+
+    Returns
+    -------
+    Pieces
+        At most two more a lane than there are visits.
+
+    Examples
+    --------
+    >>> visits = plan_visits(np.array([4, 4, 2]), key=1, passes=1, lanes=2)
+    >>> pieces = deal(visits, np.array([5, 5]), 3)
+    >>> np.bincount(pieces.block, weights=pieces.items).tolist()
+    [4.0, 4.0, 2.0]
+    """
+    lanes, n_visits = len(capacity), len(visits.block)
+    total = int(capacity.sum())
+    usual = int((visits.items.astype(np.float64) ** 2).sum() / max(1, total))
+    width = max(1, total // max(1, n_visits + lanes))
+    longest = int(capacity.max(initial=0)) + int(visits.items.max(initial=0)) + 1
+    room = n_visits + 4 * lanes + 1
+    out = np.empty((5, room), np.int64)
+    n = _deal(
+        visits.block.copy(),
+        visits.rank.copy(),
+        visits.items.copy(),
+        capacity,
+        np.minimum(capacity, (2 * np.arange(lanes) + 1) * usual // (2 * lanes)),
+        np.zeros(n_blocks, np.int64),
+        np.zeros(longest * lanes // width + 2, np.int16),
+        width,
+        out,
+    )
+    lane, at = out[0, :n], out[1, :n]
+    order = np.lexsort((at, lane)) if n < 1 << 16 else np.argsort(lane * (longest + 1) + at, kind="stable")
+    return Pieces(*(row[:n][order] for row in out))
+
+
+@njit(cache=True, nogil=True)
+def _sink(heap: Any, size: Any) -> None:
+    """Restore the heap after its top has grown."""
+    at = 0
+    value = heap[0]
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        if child + 1 < size and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= value:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = value
+
+
+@njit(cache=True, nogil=True)
+def _deal(  # noqa: PLR0917 - a compiled kernel
+    block: Any,
+    rank: Any,
+    count: Any,
+    capacity: Any,
+    begin: Any,
+    until: Any,
+    ends: Any,
+    width: Any,
+    out: Any,
+) -> Any:
+    """Fill ``out`` with (lane, at, block, rank, count) and return how many there are.
+
+    Lane k is filled from item ``begin[k]`` on, then its start with what is left over. ``until[block]`` is
+    the time until which a block is held, ``ends[time // width]`` how many pieces end about then; times
+    are ``item * lanes + lane``.
+    """
+    lanes = capacity.size
+    visits = block.size
+    heap = begin * lanes + np.arange(lanes)  # when each lane is free; times mod lanes name the lane
+    heap.sort()
+    for k in range(lanes):
+        ends[heap[k] // width] += 1
+    size = lanes
+    head, n, skipped, spare = 0, 0, 0, 0
+    rest = np.empty((3, lanes + 1), np.int64)  # what was cut off at the ends of lanes
+    while size > 0 and head < visits:
+        now = heap[0]
+        lane = now % lanes
+        at = now // lanes
+        room = capacity[lane] - at
+        if room <= 0:
+            size -= 1
+            heap[0] = heap[size]
+            _sink(heap, size)
+            continue
+        best, least = head, np.int64(1) << 40
+        limit = head + 1 if skipped >= PATIENCE else min(head + LOOKAHEAD, visits)
+        for c in range(head, limit):
+            if 2 * count[c] < count[head] or count[c] > 2 * count[head]:
+                continue  # like for like, so that small visits stay mixed with large ones
+            score = np.int64(ends[(now + count[c] * lanes) // width]) - SLACK
+            if score < 0 or count[c] >= room:
+                score = np.int64(0)
+            if until[block[c]] > now:
+                score += _BUSY
+            if score < least:
+                best, least = c, score
+                if score == 0:
+                    break
+        b, r, s = block[best], rank[best], count[best]
+        skipped = skipped + 1 if best != head else 0
+        for c in range(best, head, -1):
+            block[c], rank[c], count[c] = block[c - 1], rank[c - 1], count[c - 1]
+        head += 1
+        takes = min(s, room)
+        if takes < s:
+            rest[0, spare], rest[1, spare], rest[2, spare] = b, r + takes, s - takes
+            spare += 1
+        out[0, n], out[1, n], out[2, n], out[3, n], out[4, n] = lane, at, b, r, takes
+        n += 1
+        now += takes * lanes
+        until[b] = max(until[b], now)
+        ends[now // width] += 1
+        heap[0] = now
+        _sink(heap, size)
+    rest = rest[:, :spare]
+    return _fill(block, rank, count, head, rest, capacity, begin, heap[:size], ends, width, out, n)
+
+
+@njit(cache=True, nogil=True)
+def _fill(  # noqa: PLR0917 - a compiled kernel
+    block: Any,
+    rank: Any,
+    count: Any,
+    head: Any,
+    rest: Any,
+    capacity: Any,
+    begin: Any,
+    heap: Any,
+    ends: Any,
+    width: Any,
+    out: Any,
+    n: Any,
+) -> Any:
+    """Fill starts of lanes, and ends that are still open, with what is left: smallest with smallest."""
+    lanes = capacity.size
+    spare = rest.shape[1]
+    have = spare + block.size - head
+    parts = np.empty((3, have), np.int64)
+    parts[:, :spare] = rest
+    parts[0, spare:], parts[1, spare:], parts[2, spare:] = block[head:], rank[head:], count[head:]
+    by_size = np.argsort(parts[2])
+    holes = np.zeros((3, 2 * lanes), np.int64)  # lane, at, items
+    found = 0
+    for k in range(lanes):
+        if begin[k] > 0:
+            holes[0, found], holes[2, found] = k, begin[k]
+            found += 1
+    for time in heap:
+        lane, at = time % lanes, time // lanes
+        if at < capacity[lane]:
+            holes[0, found], holes[1, found], holes[2, found] = lane, at, capacity[lane] - at
+            found += 1
+    order = np.argsort(holes[2, :found])
+    going = np.int64(-1)  # the part that is in use
+    for nth in range(found):
+        lane, at, need = holes[0, order[nth]], holes[1, order[nth]], holes[2, order[nth]]
+        after = holes[2, order[nth + 1]] if nth + 1 < found else np.int64(0)
+        first = n
+        while need > 0:
+            if going < 0:
+                going = _next_part(parts[2], by_size, need, after, ends, width, lanes)
+            i = going
+            takes = min(need, parts[2, i])
+            c = n  # the longest comes first
+            while c > first and out[4, c - 1] < takes:
+                out[2:, c] = out[2:, c - 1]
+                c -= 1
+            out[2, c], out[3, c], out[4, c] = parts[0, i], parts[1, i], takes
+            n += 1
+            need -= takes
+            parts[1, i] += takes
+            parts[2, i] -= takes
+            if parts[2, i] == 0:
+                going = np.int64(-1)
+        if n - first == 2:
+            early, late = (at + out[4, n - 1]) * lanes // width, (at + out[4, first]) * lanes // width
+            if ends[early] < ends[late]:
+                for row in range(2, 5):
+                    out[row, first], out[row, n - 1] = out[row, n - 1], out[row, first]
+        for c in range(first, n):
+            if c > first:
+                ends[at * lanes // width] += 1
+            out[0, c], out[1, c] = lane, at
+            at += out[4, c]
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _next_part(  # noqa: PLR0917 - a compiled kernel
+    left: Any, by_size: Any, need: Any, after: Any, ends: Any, width: Any, lanes: Any
+) -> Any:
+    """Choose the part from which the rest of a hole is filled.
+
+    One that fits it, else one whose rest makes a change in the next hole (of ``after`` items) where few
+    others change.
+    """
+    best, least = np.int64(-1), np.int64(1) << 40
+    for i in by_size:
+        over = left[i] - need
+        if left[i] == 0:
+            continue
+        if over == 0:
+            return np.int64(i)
+        if over < 0:
+            score = (np.int64(1) << 30) + left[i]  # a third piece: the shortest one
+        elif over >= after:
+            score = np.int64(SLACK)
+        else:
+            score = np.int64(min(ends[over * lanes // width], ends[(after - over) * lanes // width]))
+        if score < least:
+            best, least = np.int64(i), score
+    return best

@@ -30,7 +30,7 @@ __all__ = ["CODECS", "ChunkCodec", "ChunkDamageError", "checksum", "codec_chain"
 
 #: Codecs that a store may be created with, and what each is.
 CODECS: Final[Mapping[str, str]] = {
-    "default": "chosen by dtype from measurements, see docs/store-format.md",
+    "default": "blosc-lz4, from the measurements in docs/store-format.md",
     "none": "the bytes as they are",
     "lz4": "LZ4 in a Blosc frame, without shuffle",
     "zstd": "Zstandard, level 3; `zstd:LEVEL` for another",
@@ -104,7 +104,7 @@ def resolve(name: str, dtype: np.dtype[Any]) -> tuple[str, int]:
     """Return (codec, level) that a field of this dtype gets when the store is created with ``name``."""
     base, level = parse_name(name)
     if base == "default":
-        return parse_name("blosc-zstd:1" if dtype == np.int16 else "blosc-lz4:5")
+        return parse_name("blosc-lz4")
     if base == "pcodec" and dtype.str[1:] not in _PCODEC_DTYPES:
         return parse_name("blosc-zstd")
     return base, level

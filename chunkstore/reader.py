@@ -40,8 +40,8 @@ __all__ = [
 ABSENT: Final = 2**64 - 1
 #: Chunks nearer than this in an object are read at once, in bytes.
 _NEAR: Final = 16 * 1024
-#: No single read is longer than this, in bytes.
-_LONGEST_READ: Final = 16 * 1024 * 1024
+#: No single read is longer than this, in bytes: what is read is decoded while the cache still holds it.
+_LONGEST_READ: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

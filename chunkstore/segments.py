@@ -96,7 +96,8 @@ def cut_segments(
         cuts.append(np.asarray(gaps, dtype=np.int64).reshape(-1))
     if ranges is not None:
         cuts.append(np.asarray(ranges, dtype=np.int64).reshape(-1))
-    edges = np.unique(np.concatenate(cuts)) if len(cuts) > 1 else np.unique(offsets)
+    edges = np.sort(np.concatenate(cuts), kind="stable") if len(cuts) > 1 else offsets
+    edges = edges[np.concatenate([[True], edges[1:] != edges[:-1]])]
     edges = edges[(edges >= 0) & (edges <= n_obs)]
     start, stop = edges[:-1], edges[1:]
     keep = np.ones(len(start), dtype=bool)

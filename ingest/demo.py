@@ -36,8 +36,6 @@ class Inputs:
     """Folder of Avro files."""
     key: str
     """Field whose values tell the sequences apart."""
-    target: str
-    """Field that the model forecasts."""
     audio: str
     """Folder with one folder of clips a class."""
     rate: int
@@ -59,12 +57,12 @@ def find_inputs(data: str | None, scratch: Path) -> Inputs:
     if data is not None:
         avro, audio = Path(data) / "avro" / "weather", Path(data) / "audio" / "esc10"
         if avro.is_dir() and audio.is_dir():
-            return Inputs(str(avro), "station", "temp", str(audio), 32000, made=False)
+            return Inputs(str(avro), "station", str(audio), 32000, made=False)
     from ingest.recordings import make_avro, make_birds
 
     make_avro(scratch / "avro")
     make_birds(scratch / "birds", clips=8)
-    return Inputs(str(scratch / "avro"), "station", "temperature", str(scratch / "birds"), 22050, made=True)
+    return Inputs(str(scratch / "avro"), "station", str(scratch / "birds"), 32000, made=True)
 
 
 def demo(
@@ -110,7 +108,7 @@ def demo(
         console, "audio", inputs.audio, out / "sounds.zarr", overwrite, rate=inputs.rate, label_from="parent"
     )
     _view(console, sensors)
-    _forecast(console, sensors, inputs.target, steps)
+    _forecast(console, sensors, "temp", steps)
     _classify(console, sounds, inputs.rate, steps)
     console.rule(style="dim")
     console.print(f"The whole demo took {time.perf_counter() - start:.0f} s. Look on with:")

@@ -36,9 +36,9 @@ _SCHEMA: dict[str, Any] = {
     "fields": [
         {"name": "station", "type": "string"},
         {"name": "time", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {"name": "temperature", "type": ["null", "double"], "doc": "air temperature in degree Celsius"},
-        {"name": "humidity", "type": ["null", "double"], "doc": "relative humidity in percent"},
-        {"name": "wind", "type": ["null", "double"], "doc": "wind speed in m/s"},
+        {"name": "temp", "type": ["null", "double"], "doc": "air temperature in degree Celsius"},
+        {"name": "humid", "type": ["null", "double"], "doc": "relative humidity in percent"},
+        {"name": "wind_speed", "type": ["null", "double"], "doc": "wind speed in m/s"},
         {"name": "pressure", "type": "double", "doc": "air pressure in hPa"},
     ],
 }
@@ -117,15 +117,15 @@ def _rows(values: np.ndarray, hours: range) -> Iterator[dict[str, Any]]:
             yield {
                 "station": f"station-{station}",
                 "time": _START + hour * 3_600_000,
-                "temperature": readings[0],
-                "humidity": readings[1],
-                "wind": readings[2],
+                "temp": readings[0],
+                "humid": readings[1],
+                "wind_speed": readings[2],
                 "pressure": readings[3],
             }
 
 
 def make_birds(
-    folder: str | os.PathLike[str], *, clips: int = 6, seconds: float = 5.0, rate: int = 22050, seed: int = 0
+    folder: str | os.PathLike[str], *, clips: int = 6, seconds: float = 5.0, rate: int = 32000, seed: int = 0
 ) -> list[str]:
     """Write clips of invented bird songs, one folder a species, as wav, flac, ogg and mp3.
 

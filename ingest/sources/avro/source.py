@@ -19,7 +19,7 @@ from ingest.protocol import Batch, ColumnSpec, CutRule, Fault, Scan
 from ingest.sources.avro import codecs, schema
 from ingest.sources.avro.columns import leaves, make_plan, time_step
 from ingest.sources.avro.container import BlockTable, Header, printable, read_header, walk
-from ingest.sources.avro.drift import resolve_schemas
+from ingest.sources.avro.drift import load_schema, resolve_schemas
 from ingest.sources.avro.faults import CODES, STATUS_CODES
 from ingest.sources.avro.inputs import open_input
 from ingest.sources.avro.options import AvroOptions
@@ -236,10 +236,8 @@ class AvroSource:
 
     def _reader(self) -> tuple[schema.Node, Plan]:
         if self._plans is None:
-            node = (
-                schema.parse(self.options.reader_schema) if self.options.reader_schema is not None else None
-            )
-            assert node is not None, "a part is read with the options of the scan"
+            assert self.options.reader_schema is not None, "a part is read with the options of the scan"
+            node = load_schema(self.options.reader_schema)
             self._plans = node, make_plan(node, self.options, {})
         return self._plans
 

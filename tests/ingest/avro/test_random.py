@@ -116,38 +116,6 @@ def cases(draw):
     return schema, records, draw(st.sampled_from(CODECS)), draw(st.sampled_from([1, 50, 16000]))
 
 
-def flat(value, path):
-    """Follow a dotted path through records; None where another branch stands."""
-    for step in path.split("."):
-        if not isinstance(value, dict) or step not in value:
-            return None
-        value = value[step]
-    return value
-
-
-def expected(field, records):
-    """What a column must hold, from fastavro's records alone."""
-    dtype = np.dtype(field.dtype)
-    rows, valid = [], []
-    path = field.attrs.get("avro_path", field.name)
-    for record in records:
-        value = flat(record, path)
-        if value is None and field.items and path not in str(record):
-            value = None
-        valid.append(value is not None)
-        null = np.nan if dtype.kind == "f" else 0
-        if value is None:
-            rows.append([null] * field.items if field.items else null)
-        elif field.categories:
-            rows.append(field.categories.index(value))
-        elif field.items:
-            rows.append([null if v is None else v for v in value])
-        else:
-            rows.append(value)
-    shape = (len(records), field.items) if field.items else len(records)
-    return np.array(rows, dtype).reshape(shape), np.array(valid, bool)
-
-
 def simple(field, records):
     """Whether :func:`expected` can follow the field's path: not through arrays of records, or unions of their own kinds."""
     path = field.attrs.get("avro_path", field.name).split(".")
@@ -181,7 +149,7 @@ def test_kernel_fallback_and_fastavro_give_the_same_columns(avro, tmp_path_facto
     for field in kernel.scan.fields:
         if not records or not simple(field, truth):
             continue
-        values, valid = expected(field, truth)
+        values, valid = avro.expected(field, truth)
         got = kernel.columns[field.name]
         assert np.array_equal(got, values, equal_nan=got.dtype.kind == "f"), field
         if field.nullable:

@@ -116,7 +116,7 @@ class AvroSource:
         for codec, files in used.items():
             codecs.require(codec, files)
         reader, notes = resolve_schemas(good, self.options)
-        lengths = self._lengths(good)
+        lengths = self.lengths(good)
         plan = make_plan(reader, self.options, lengths)
         options = self.options.to_mapping() | {
             "reader_schema": schema.to_json(reader),
@@ -162,8 +162,10 @@ class AvroSource:
             step = time_step(gap, next(c for c in plan.columns if c.name == name))
         return CutRule(tuple(self._column_name(plan, p) for p in self.options.cut_on), step)
 
-    def _lengths(self, good: Sequence[FileSurvey]) -> dict[str, int]:
+    def lengths(self, good: Sequence[FileSurvey], *, per_record: bool | None = None) -> dict[str, int]:
         """Lengths of arrays that are the same in some records of every schema, by their steps."""
+        if per_record is None:
+            per_record = self.options.sequence_per == "record"
         found: dict[str, set[int]] = {}
         looks: dict[bytes, int] = {}
         for s in good:
@@ -172,15 +174,15 @@ class AvroSource:
             text = s.header.schema
             if looks.get(text, 0) >= _LOOKS or not s.rows or not any(leaf.depth for leaf in leaves(s.node)):
                 continue
-            for block, rows in self._sample(s):
+            for block, rows in self.sample(s):
                 looks[text] = looks.get(text, 0) + 1
                 for steps, sizes in array_lengths(s.node, block, rows).items():
                     found.setdefault(".".join(steps), set()).update(sizes)
-        if self.options.sequence_per == "record":  # an array of obs may be empty, a vector may not
+        if per_record:  # an array of obs may be empty, a vector may not
             found = {steps: n - {0} if steps.count("[]") == 1 else n for steps, n in found.items()}
         return {steps: next(iter(n)) for steps, n in found.items() if len(n) == 1}
 
-    def _sample(self, s: FileSurvey) -> Iterator[tuple[bytes | bytearray | memoryview, int]]:
+    def sample(self, s: FileSurvey) -> Iterator[tuple[bytes | bytearray | memoryview, int]]:
         """Yield a few blocks of a file, decoded, with their rows."""
         assert s.header is not None
         limits = limits_of(self.options)

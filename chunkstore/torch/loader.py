@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
@@ -67,7 +68,7 @@ class TrainingLoader(DataLoader["Batch"]):
             raise ConfigError("batch_size belongs to the dataset, which makes ready batches; set it there")
         if num_workers:
             options |= {
-                "multiprocessing_context": multiprocessing_context,
+                "multiprocessing_context": _context(multiprocessing_context),
                 "persistent_workers": persistent_workers,
             }
         super().__init__(dataset, batch_size=None, num_workers=num_workers, **options)
@@ -101,3 +102,13 @@ class TrainingLoader(DataLoader["Batch"]):
     def _windows(self) -> ZarrWindowDataset:
         dataset: Any = self.dataset
         return dataset  # type: ignore[no-any-return]  # checked by its use in __init__
+
+
+def _context(name: Any) -> Any:
+    """Return the start method by name; a fork server that has imported us starts workers in no time."""
+    if not isinstance(name, str):
+        return name
+    context = multiprocessing.get_context(name)
+    if name == "forkserver":
+        context.set_forkserver_preload(["__main__", "chunkstore.torch", "chunkstore.loader"])
+    return context

@@ -1,0 +1,198 @@
+"""Worker processes, ranks and killed runs: the same windows in the same order, and nothing left behind."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from chunkstore.errors import ConfigError, ForkError, StateError
+from chunkstore.torch import TrainingLoader, ZarrWindowDataset
+
+CHILDREN = Path(__file__).with_name("children.py")
+SIZES = (150, 40, 333, 8, 260, 0, 97, 512)
+W = 24
+STARTS = Counter((s, p) for s, n in enumerate(SIZES) for p in range(n - W + 1))
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
+
+def dataset(path, **options):
+    return ZarrWindowDataset(path, W, **{"batch_size": 64, "lane_groups": 4, "fields": "x", **options})
+
+
+def rows(batch):
+    return list(zip(batch["sequence"].tolist(), batch["start"].tolist(), strict=True))
+
+
+def shared_memory_of(pids):
+    return [f for f in os.listdir("/dev/shm") if any(f"_{pid}_" in f for pid in pids)]
+
+
+def alive(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@pytest.fixture(scope="module")
+def epochs(path):
+    """Return the batches of three epochs as one process makes them."""
+    alone = dataset(path)
+    return [[rows(batch) for batch in alone] for _ in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("workers", "context", "persistent"),
+    [(1, "forkserver", True), (2, "spawn", False), (2, "forkserver", True), (4, "forkserver", False)],
+)
+def test_workers_give_the_order_of_one_process_in_every_epoch(path, epochs, workers, context, persistent):
+    loader = TrainingLoader(
+        dataset(path), num_workers=workers, multiprocessing_context=context, persistent_workers=persistent
+    )
+    got = []
+    for _ in range(3 if persistent else 2):
+        got.append([])
+        for number, batch in enumerate(loader):
+            at = batch["start"][:, None] + torch.arange(W)
+            assert torch.equal(batch["x"][:, 0], (batch["sequence"][:, None] * 1000 + at).float())
+            got[-1].append(rows(batch))
+            if number == 4:
+                state = loader.state_dict()
+    assert got == epochs[: len(got)]
+    assert len({str(e) for e in epochs}) == 3
+    # the state knows nothing of what workers had fetched ahead
+    again = dataset(path)
+    again.load_state_dict(state)
+    assert [rows(batch) for batch in again] == got[-1][5:]
+
+
+def test_a_plain_dataloader_needs_the_batch_for_an_exact_state(path, epochs):
+    windows = dataset(path)
+    loader = DataLoader(windows, batch_size=None, num_workers=2, multiprocessing_context="forkserver")
+    for _, batch in zip(range(3), loader, strict=False):
+        last = batch
+    with pytest.raises(StateError, match=r"state_dict\(batch\)"):
+        windows.state_dict()
+    again = dataset(path)
+    again.load_state_dict(windows.state_dict(last))
+    assert [rows(b) for b in again] == epochs[0][3:]
+    assert [rows(b) for b in loader] == epochs[1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_dataloader_resumes_in_mid_epoch(path, epochs, workers):
+    options = {"batch_size": None, "num_workers": workers}
+    if workers:
+        options["multiprocessing_context"] = "forkserver"
+    loader = StatefulDataLoader(dataset(path), **options)
+    assert [rows(b) for b in loader] == epochs[0]
+    for number, _ in enumerate(loader):
+        if number == 4:
+            state = loader.state_dict()
+            break
+    again = StatefulDataLoader(dataset(path), **options)
+    again.load_state_dict(json.loads(json.dumps(state)) if not workers else state)
+    assert [rows(b) for b in again] == epochs[1][5:]
+    assert [rows(b) for b in again] == epochs[2]
+
+
+def test_a_forked_worker_of_a_process_that_has_decoded_is_refused_with_the_remedy(path):
+    windows = dataset(path)
+    next(iter(windows))
+    loader = DataLoader(windows, batch_size=None, num_workers=1, multiprocessing_context="fork", timeout=30)
+    with pytest.raises(ForkError, match="multiprocessing_context='forkserver'"):
+        list(loader)
+    fresh = DataLoader(
+        dataset(path), batch_size=None, num_workers=1, multiprocessing_context="fork", timeout=30
+    )
+    with pytest.raises(ForkError):
+        list(fresh)
+
+
+def test_lanes_that_workers_cannot_share_are_refused_with_the_number_that_would_do(path):
+    loader = TrainingLoader(dataset(path, lane_groups=1), num_workers=2)
+    with pytest.raises(ConfigError, match="multiple of 2"):
+        list(loader)
+
+
+def test_a_worker_that_dies_is_an_error_within_seconds(path):
+    dies = functools.partial(exec, "import os; os._exit(7)")  # called with the batch
+    loader = TrainingLoader(dataset(path, transform=dies), num_workers=2)
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="worker"):
+        list(loader)
+    assert time.monotonic() - began < 60  # a hang would be forever
+
+
+def test_a_transform_that_raises_in_a_worker_names_the_sequences(path):
+    raises = functools.partial(exec, "raise ValueError('no')")
+    loader = TrainingLoader(dataset(path, transform=raises, shuffle=False, lane_groups=2), num_workers=2)
+    with pytest.raises(ValueError, match=r"in the transform of a batch with windows of 's0' \[0, 24\)"):
+        list(loader)
+
+
+def run(*arguments, **options):
+    environment = {k: v for k, v in os.environ.items() if k not in {"RANK", "WORLD_SIZE"}}
+    environment["OMP_NUM_THREADS"] = "1"
+    return subprocess.Popen(
+        [sys.executable, str(CHILDREN), *map(str, arguments)],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
+
+
+def test_a_checkpoint_at_4_ranks_goes_on_at_2_and_at_1_and_every_window_comes_once(path, tmp_path):
+    child = run("ranks", path, tmp_path)
+    out, err = child.communicate(timeout=200)
+    assert child.returncode == 0, err
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["world"] for line in lines] == [4, 2, 1]
+    assert [len(line["seen"][0]) for line in lines[:2]] == [5, 7]
+    seen = Counter(tuple(row) for line in lines for rank in line["seen"] for batch in rank for row in batch)
+    assert seen == STARTS
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_killed_run_goes_on_behind_its_last_step_and_leaves_nothing(path, tmp_path, workers):
+    log = tmp_path / "log.jsonl"
+    child = run("train", path, log, workers)
+    deadline = time.monotonic() + 120
+    while not log.exists() or log.read_text().count("\n") < 8:
+        assert time.monotonic() < deadline
+        assert child.poll() is None, child.stderr.read()
+        time.sleep(0.02)
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    text = log.read_text()
+    log.write_text(text[: text.rindex("\n") + 1])  # a line that was cut short had not been saved
+    first = [json.loads(line) for line in log.read_text().splitlines()]
+    child = run("train", path, log, workers)
+    _, err = child.communicate(timeout=120)
+    assert child.returncode == 0, err
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert 8 <= len(first) < len(lines)
+    assert Counter(tuple(row) for line in lines for row in line["seen"]) == STARTS
+    pids = {pid for line in lines for pid in line["pids"]}
+    assert len(pids) == 2 * (1 + workers)
+    deadline = time.monotonic() + 30  # orphaned workers look for their parent every few seconds
+    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not [pid for pid in pids if alive(pid)]
+    assert not shared_memory_of(pids)

@@ -8,6 +8,8 @@ the store and nothing is written twice, so tasks may run in any order and be rep
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -82,8 +84,12 @@ def _finish_shard(
     borders: np.ndarray,
     column: Callable[[str, FieldSpec | None], np.ndarray],
     lost: np.ndarray | None,
+    done: Callable[[np.ndarray], None],
 ) -> dict[str, Any]:
-    """Order checks, statistics and the write of every array of one shard; return its receipt."""
+    """Order checks, statistics and the write of every array of one shard; return its receipt.
+
+    ``done`` is told of every column that is not needed any more.
+    """
     layout = _layout(job)
     start, stop = layout.shard_range(shard)
     specs = {f.name: f for f in job.fields}
@@ -92,6 +98,10 @@ def _finish_shard(
     seen = examine(start, stop - start, borders=borders, times=times, watched=watched, cut=job.cut, lost=lost)
     if job.order == "error" and seen["backward"]:
         raise IngestError(_backward(job, seen, times, start))
+    if times is not None:
+        done(times)
+    for held in watched.values():
+        done(held)
     del times, watched
     receipt: dict[str, Any] = {"shard": shard, "order": seen, "objects": {}, "stats": {}, "gaps": []}
     if lost is not None:
@@ -102,7 +112,7 @@ def _finish_shard(
         if has_mask(spec):
             mask = column(mask_name(spec.name), None)
             if lost is not None:
-                mask = mask & ~lost
+                mask[lost] = False
             values = _hidden(values, mask, spec)
         if lost is not None:
             values = _hidden(values, ~lost, spec)
@@ -112,10 +122,12 @@ def _finish_shard(
         del kept, kept_mask
         fence(job, ledger)
         receipt["objects"][spec.name] = _stored(skeleton.write_shard(spec.name, shard, values))
+        done(values)
         del values
         if mask is not None:
             name = mask_name(spec.name)
             receipt["objects"][name] = _stored(skeleton.write_shard(name, shard, mask))
+            done(mask)
     return receipt
 
 
@@ -153,6 +165,36 @@ def _layout(job: Job) -> Layout:
     return job.layout
 
 
+class _Buffers(threading.local):
+    """Memory of one shard's columns, used again for the next: touching fresh memory costs as much as a copy.
+
+    Never more than what was in use at once, which the plan promised; let go when a larger piece is needed.
+    """
+
+    def __init__(self) -> None:
+        self.free: list[np.ndarray] = []
+
+    def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """Return an array of any contents."""
+        need = math.prod(shape) * dtype.itemsize
+        fit = min((raw for raw in self.free if raw.size >= need), key=len, default=None)
+        if fit is None:
+            self.free.clear()
+            fit = np.empty(max(need, 1), np.uint8)
+        else:
+            self.free = [raw for raw in self.free if raw is not fit]
+        return fit[:need].view(dtype).reshape(shape)
+
+    def give(self, array: np.ndarray) -> None:
+        """Take an array back; nobody else may use it."""
+        raw = array.base
+        if isinstance(raw, np.ndarray) and raw.dtype == np.uint8 and raw.ndim == 1 and raw.base is None:
+            self.free.append(raw)
+
+
+_buffers = _Buffers()
+
+
 class _Filling:
     """Columns of the shard that a placed task is filling."""
 
@@ -168,7 +210,7 @@ class _Filling:
         column = self.columns.get(name)
         if column is None:
             n = self.stop - self.start
-            column = self.columns[name] = np.empty((n, *values.shape[1:]), values.dtype)
+            column = self.columns[name] = _buffers.take((n, *values.shape[1:]), values.dtype)
         column[at - self.start : at - self.start + len(values)] = values
 
     def lose(self, mask: np.ndarray, at: int) -> None:
@@ -275,7 +317,12 @@ def _columns(job: Job, batch: Batch, part: Part) -> dict[str, np.ndarray]:
 
 
 def _close(job: Job, ledger: Ledger, skeleton: Any, filling: _Filling, borders: np.ndarray) -> dict[str, Any]:
-    return _finish_shard(job, ledger, skeleton, filling.shard, borders, filling.column, filling.lost)
+    receipt = _finish_shard(
+        job, ledger, skeleton, filling.shard, borders, filling.column, filling.lost, lambda _: None
+    )
+    for column in filling.columns.values():
+        _buffers.give(column)
+    return receipt
 
 
 def _record(
@@ -397,11 +444,11 @@ class _Scratch:
     def column(self, name: str, spec: FieldSpec | None) -> np.ndarray:
         """Assemble one column of the shard."""
         n = self.stop - self.start
-        out: np.ndarray | None = None if spec is None else np.empty(spec.shape(n), spec.np_dtype)
+        out: np.ndarray | None = None if spec is None else _buffers.take(spec.shape(n), spec.np_dtype)
         for segment, low, high in self._moves():
             values = self._read(segment, name, low, high - low)
             if out is None:
-                out = np.empty((n, *values.shape[1:]), values.dtype)
+                out = _buffers.take((n, *values.shape[1:]), values.dtype)
             self._copy(out, values, segment, low)
         if out is None:
             raise IngestError(f"no slice of scratch holds {name!r}; the plan and scratch disagree")
@@ -453,6 +500,8 @@ def write_staged(job: Job, task: StagedTask) -> dict[str, Any]:
         if scratch.rows() != wanted:
             raise IngestError(f"shard {shard} would get {scratch.rows()} rows of {wanted}; the plan is wrong")
         receipts.append(
-            _finish_shard(job, ledger, skeleton, shard, task.borders, scratch.column, scratch.lost())
+            _finish_shard(
+                job, ledger, skeleton, shard, task.borders, scratch.column, scratch.lost(), _buffers.give
+            )
         )
     return _record(job, ledger, task.index, receipts, [], [], {}, 0, began)

@@ -1,0 +1,434 @@
+"""The ingest engine: memory, workers, overhead, and the plan of a very large job.
+
+    python -m benchmarks.ingest memory     peak of every process for inputs 1, 4 and 16 times as large
+    python -m benchmarks.ingest workers    2 workers against 1, on Avro and on audio
+    python -m benchmarks.ingest overhead   share of a job that is not decode, compress or I/O
+    python -m benchmarks.ingest plan       plan of 1,000 files of 1 GB: 40 million blocks
+    python -m benchmarks.ingest devices    10,000 devices over 500 files, rows out of order, sorted
+
+Inputs are made here: Avro containers of one block repeated, and tones as FLAC. Processes are watched through
+``/proc``; anonymous memory is what the promise is about, pages of mapped scratch files belong to the system.
+Results are printed and written to ``benchmarks/results/ingest-*.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.harness import alone, work_dir
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+MIB = 1024 * 1024
+SCHEMA = {
+    "type": "record",
+    "name": "Reading",
+    "fields": [
+        {"name": "device", "type": "string"},
+        {"name": "time", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        *({"name": f"x{i}", "type": "double"} for i in range(8)),
+    ],
+}
+ROW_BYTES = 8 * 9
+BLOCK_ROWS = 40_000
+SYNC = bytes(range(16))
+
+
+def folder(name: str) -> Path:
+    place = work_dir() / "ingest" / name
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def zigzag(n: int) -> bytes:
+    n = (n << 1) ^ (n >> 63)
+    out = bytearray()
+    while n > 0x7F:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+def block(seed: int, devices: int, start: int) -> bytes:
+    """One block of rows, encoded by fastavro."""
+    import fastavro
+
+    random = np.random.default_rng(seed)
+    values = np.round(random.standard_normal((BLOCK_ROWS, 8)) * 256) / 256
+    out = io.BytesIO()
+    for i in range(BLOCK_ROWS):
+        row = {"device": f"d{i % devices:05d}", "time": start + i // devices * 1000}
+        row |= {f"x{k}": float(values[i, k]) for k in range(8)}
+        fastavro.schemaless_writer(out, SCHEMA, row)
+    return out.getvalue()
+
+
+def avro_file(path: Path, blocks: int, seed: int, devices: int = 4) -> Path:
+    """A container of one block repeated: it decodes like any other, and is made at the speed of the disk."""
+    if path.exists():
+        return path
+    head = b"Obj\x01" + zigzag(2)
+    for key, value in (("avro.schema", json.dumps(SCHEMA).encode()), ("avro.codec", b"null")):
+        head += zigzag(len(key)) + key.encode() + zigzag(len(value)) + value
+    head += zigzag(0) + SYNC
+    data = block(seed, devices, 1_600_000_000_000)
+    whole = zigzag(BLOCK_ROWS) + zigzag(len(data)) + data + SYNC
+    partial = path.with_suffix(".partial")
+    with partial.open("wb") as out:
+        out.write(head)
+        for _ in range(blocks):
+            out.write(whole)
+    partial.rename(path)
+    return path
+
+
+def avro_inputs(decoded: int, files: int) -> list[str]:
+    place = folder("avro")
+    blocks = max(1, decoded // files // (ROW_BYTES * BLOCK_ROWS))
+    return [str(avro_file(place / f"b{blocks}-{i}.avro", blocks, i)) for i in range(files)]
+
+
+def audio_inputs(seconds: int, files: int) -> list[str]:
+    import soundfile
+
+    place = folder("audio")
+    found = []
+    for i in range(files):
+        path = place / f"s{seconds}-{i}.ogg"
+        if not path.exists():
+            random = np.random.default_rng(i)
+            t = np.arange(seconds * 44_100) / 44_100
+            tone = 0.3 * np.sin(2 * np.pi * (200 + 50 * i) * t) + 0.05 * random.standard_normal(t.size)
+            partial = place / f"{i}.partial"
+            with soundfile.SoundFile(partial, "w", 44_100, 1, format="OGG", subtype="VORBIS") as out:
+                for low in range(0, tone.size, 65_536):  # libsndfile's encoder overflows on long writes
+                    out.write(tone[low : low + 65_536])
+            partial.rename(path)
+        found.append(str(path))
+    return found
+
+
+class Watch(threading.Thread):
+    """Peak memory of every process under one: pid -> (anonymous, resident) bytes."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.pid = pid
+        self.peaks: dict[int, tuple[int, int]] = {}
+        self.done = threading.Event()
+
+    def tree(self) -> list[int]:
+        found, todo = [], [self.pid]
+        while todo:
+            pid = todo.pop()
+            found.append(pid)
+            for task in Path(f"/proc/{pid}/task").glob("*/children"):
+                try:
+                    todo += [int(c) for c in task.read_text().split()]
+                except OSError:
+                    continue
+        return found
+
+    def run(self) -> None:
+        while not self.done.wait(0.02):
+            for pid in self.tree():
+                try:
+                    text = Path(f"/proc/{pid}/status").read_text()
+                except OSError:
+                    continue
+                held = {
+                    line.split()[0]: int(line.split()[1]) * 1024 for line in text.splitlines() if "kB" in line
+                }
+                anonymous, resident = held.get("RssAnon:", 0), held.get("VmRSS:", 0)
+                before = self.peaks.get(pid, (0, 0))
+                self.peaks[pid] = (max(before[0], anonymous), max(before[1], resident))
+
+
+def run(kind: str, inputs: list[str], workers: int, watch: bool = False, **asked) -> dict:
+    """One ingest in a process of its own; its report, wall seconds and peaks."""
+    out = folder("out") / "o.zarr"
+    for leftover in (out, Path(str(out) + ".ledger")):
+        shutil.rmtree(leftover, ignore_errors=True)
+    command = (
+        "import json, sys, ingest, chunkstore\n"
+        "a = json.loads(sys.stdin.read())\n"
+        "r = getattr(ingest, 'ingest_' + a['kind'])(a['inputs'], a['out'], workers=a['workers'], **a['asked'])\n"
+        "print(json.dumps(dict(r.report, files=len(r.report['files']))))\n"
+    )
+    order = {"kind": kind, "inputs": inputs, "out": str(out), "workers": workers, "asked": asked}
+    began = time.monotonic()
+    child = subprocess.Popen(
+        [sys.executable, "-c", command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+    )
+    watcher = Watch(child.pid) if watch else None
+    if watcher:
+        watcher.start()
+    told, _ = child.communicate(json.dumps(order))
+    seconds = time.monotonic() - began
+    if watcher:
+        watcher.done.set()
+        watcher.join()
+    if child.returncode:
+        raise SystemExit(f"the ingest ended with {child.returncode}")
+    report = json.loads(told.splitlines()[-1])
+    shutil.rmtree(out)
+    report["wall"] = seconds
+    report["peaks"] = sorted(watcher.peaks.values(), reverse=True) if watcher else []
+    return report
+
+
+AVRO = {"sequence_per": "file", "time": "time", "exclude": "device"}
+KEYED = {"sequence_key": "device", "time": "time"}
+
+
+def memory(quick: bool) -> dict:
+    base = 64 * MIB if quick else 256 * MIB
+    limit = "1GiB"
+    rows = []
+    for way, asked in (("placed", AVRO), ("staged", KEYED)):
+        for times in (1, 4, 16):
+            inputs = avro_inputs(base * times, 4 * times)
+            report = run("avro", inputs, 2, watch=True, memory_limit=limit, **asked)
+            worst = report["peaks"][0]
+            rows.append(
+                {
+                    "way": way,
+                    "times": times,
+                    "decoded": report["bytes_decoded"],
+                    "promised": report["memory_a_worker"],
+                    "limit": 1024 * MIB,
+                    "peak_anonymous": worst[0],
+                    "peak_resident": worst[1],
+                    "seconds": round(report["wall"], 1),
+                }
+            )
+            print(
+                f"{way:<6} x{times:<2} decoded {rows[-1]['decoded'] / MIB:7.0f} MiB: promised "
+                f"{rows[-1]['promised'] / MIB:5.0f} MiB, worst process {worst[0] / MIB:5.0f} MiB anonymous "
+                f"({worst[1] / MIB:.0f} resident), {rows[-1]['seconds']} s",
+                flush=True,
+            )
+    ok = all(r["peak_anonymous"] <= r["limit"] for r in rows)
+    return {"rows": rows, "within_limit": ok}
+
+
+def workers(quick: bool) -> dict:
+    size = 256 * MIB if quick else 1536 * MIB
+    jobs = {
+        "avro": ("avro", avro_inputs(size, 8), AVRO),
+        "avro by key": ("avro", avro_inputs(size, 8), KEYED),
+        "audio": ("audio", audio_inputs(60 if quick else 240, 16), {"rate": 32_000}),
+    }
+    found = {}
+    for name, (kind, inputs, asked) in jobs.items():
+        took: dict[int, list[float]] = {1: [], 2: []}
+        for _ in range(1 if quick else 3):
+            for n in (1, 2):
+                report = run(kind, inputs, n, **asked)
+                seconds = report["seconds"]
+                took[n].append(seconds.get("stage", 0.0) + seconds.get("write", 0.0))
+        one, two = (sorted(took[n])[len(took[n]) // 2] for n in (1, 2))
+        found[name] = {"one": one, "two": two, "ratio": one / two}
+        print(f"{name:<12} 1 worker {one:6.2f} s, 2 workers {two:6.2f} s: {one / two:.2f} times", flush=True)
+    return found
+
+
+def overhead(quick: bool) -> dict:
+    """CPU seconds of one process outside decode, encode and the calls that read and write."""
+    sys.path.insert(0, str(ROOT))
+    import ingest
+    from chunkstore.skeleton import StoreSkeleton
+    from ingest import folder as folders
+    from ingest.sources.avro import AvroSource
+
+    spent: dict[str, float] = {}
+
+    def timed(owner, name):
+        plain = getattr(owner, name)
+
+        def call(*a, **k):
+            began = time.perf_counter()
+            try:
+                return plain(*a, **k)
+            finally:
+                spent[name] = spent.get(name, 0.0) + time.perf_counter() - began
+
+        setattr(owner, name, call)
+
+    def timed_read(owner):
+        plain = owner.read
+
+        def read(self, part):
+            batches = plain(self, part)
+            while True:
+                began = time.perf_counter()
+                batch = next(batches, None)
+                spent["read"] = spent.get("read", 0.0) + time.perf_counter() - began
+                if batch is None:
+                    return
+                yield batch
+
+        owner.read = read
+
+    timed(StoreSkeleton, "write_shard")
+    timed_read(AvroSource)
+    plain_stream = folders.LocalFolder.put_stream
+
+    def put_stream(self, name, pieces):
+        # the pieces are gathered by the engine: only the writes are I/O
+        def watched():
+            for piece in pieces:
+                began = time.perf_counter()
+                yield piece
+                spent["scratch"] = spent.get("scratch", 0.0) + time.perf_counter() - began
+
+        return plain_stream(self, name, watched())
+
+    folders.LocalFolder.put_stream = put_stream
+    found = {}
+    size = 512 * MIB if quick else 2048 * MIB
+    inputs = avro_inputs(size, 8)
+    out = folder("out") / "o.zarr"
+    for name, asked in (("placed", AVRO), ("staged", KEYED)):
+        for turn in range(2):  # the first compiles the kernel
+            spent.clear()
+            some = inputs[:1] if turn == 0 else inputs
+            began = time.perf_counter()
+            report = ingest.ingest_avro(some, out, workers=0, shard="64MiB", overwrite=True, **asked).report
+            whole = time.perf_counter() - began
+        inside = report["seconds"]["write"] + report["seconds"].get("stage", 0.0)
+        rest = inside - sum(spent.values())
+        found[name] = {"seconds": inside, "whole": whole, **spent, "share": rest / inside}
+        told = ", ".join(f"{k} {v:.2f}" for k, v in spent.items())
+        print(f"{name}: {inside:.2f} s ({told}), everything else {rest / inside:.1%}", flush=True)
+        shutil.rmtree(out)
+    return found
+
+
+def plan(quick: bool) -> dict:
+    """1,000 files of 1 GB in blocks of 25 kB, as the Avro scan makes parts of them, then the plan."""
+    from chunkstore.layout import FieldSpec
+    from ingest.dry import tell_plan
+    from ingest.plan import Choices, make_plan
+    from ingest.protocol import Part, Scan
+
+    files, blocks = (100, 40_000) if quick else (1000, 40_000)
+    began = time.perf_counter()
+    parts: list[Part] = []
+    random = np.random.default_rng(0)
+    for f in range(files):
+        rows = random.integers(400, 600, blocks)
+        size = rows * 50
+        offsets = np.cumsum(size) - size
+        group = np.unique(np.searchsorted(offsets, np.arange(0, offsets[-1], 16 * MIB)))
+        ends = np.append(group[1:], blocks)
+        before = np.concatenate([[0], np.cumsum(rows)])
+        for a, b in zip(group.tolist(), ends.tolist(), strict=True):
+            parts.append(
+                Part(
+                    len(parts),
+                    f"s3://bucket/readings/{f:05d}.avro",
+                    "1000000000-1700000000",
+                    int(size[a:b].sum()),
+                    int(before[b] - before[a]),
+                    200 * MIB,
+                    f,
+                    {"offset": int(offsets[a]), "blocks": b - a},
+                )
+            )
+    scanned = time.perf_counter() - began
+    scan = Scan(
+        "avro",
+        (FieldSpec("time", "int64"), *(FieldSpec(f"x{i}", "float32") for i in range(4))),
+        parts,
+        keys=tuple(f"{f:05d}" for f in range(files)),
+        placed=True,
+        time_field="time",
+    )
+    began = time.perf_counter()
+    made = make_plan(scan, Choices())
+    size = sum(len(line) for line in made.lines())
+    text = tell_plan(made, 64)
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(text)
+    print(
+        f"{files * blocks:,} blocks in {len(parts):,} parts: parts {scanned:.1f} s, plan {seconds:.1f} s "
+        f"({size / MIB:.0f} MiB of lines), peak {peak / MIB:.0f} MiB"
+    )
+    return {"blocks": files * blocks, "parts": len(parts), "scan": scanned, "plan": seconds, "peak": peak}
+
+
+def devices(quick: bool) -> dict:
+    """10,000 devices over 500 files, rows out of order: sorted by the exchange."""
+    sys.path.insert(0, str(ROOT / "tests" / "ingest" / "support"))
+    from keyed_source import make_files
+
+    import chunkstore
+    import ingest
+
+    files, keys, rows = (50, 1000, 2000) if quick else (500, 10_000, 4000)
+    place = folder(f"devices-{files}")
+    if not (place / "done").exists():
+        columns = make_files(place, files=files, rows=rows, keys=keys)
+        np.savez(place / "all.npy", **columns)
+        (place / "all.npy.npz").rename(place / "done")
+    with np.load(place / "done") as data:
+        key, when, value = data["key"], data["time"], data["value"]
+    out = folder("out") / "o.zarr"
+    began = time.perf_counter()
+    options = {"order": "sort", "key_order": "sorted", "part_rows": 4000, "batch_rows": 4000}
+    result = ingest.ingest(
+        "keyed_source:KeyedSource", str(place / "*.npz"), out, options, workers=2, overwrite=True
+    )
+    seconds = time.perf_counter() - began
+    store = chunkstore.open_store(out)
+    order = np.lexsort((np.arange(key.size), when, key))
+    ids = [int(i[3:]) for i in store.sequences.ids]
+    equal = (
+        ids == sorted(set(key.tolist()))
+        and np.array_equal(store.read("time", 0, store.n_obs), when[order])
+        and np.array_equal(store.read("value", 0, store.n_obs), value[order], equal_nan=True)
+    )
+    print(
+        f"{keys:,} devices, {files} files, {key.size:,} rows in {seconds:.1f} s: "
+        f"{'equal to' if equal else 'NOT EQUAL to'} a sort in memory"
+    )
+    shutil.rmtree(out)
+    return {"rows": int(key.size), "seconds": seconds, "equal": bool(equal), **result.report["seconds"]}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=["memory", "workers", "overhead", "plan", "devices"])
+    parser.add_argument("--quick", action="store_true", help="smaller inputs, one repeat")
+    asked = parser.parse_args()
+    with alone():
+        found = globals()[asked.what](asked.quick)
+    if not asked.quick:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"ingest-{asked.what}.json").write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

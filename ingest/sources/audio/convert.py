@@ -6,7 +6,6 @@ whole or not at all, and a second decoder can start from nothing where the first
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +15,14 @@ from ingest.sources.audio.decode import DecodeError, Note, candidates
 from ingest.sources.audio.files import local_copy
 from ingest.sources.audio.quantise import Quantiser, clean
 from ingest.sources.audio.resample import Resampler, mix
+from ingest.sources.audio.spool import SpoolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ingest.sources.audio.decode import Decoder
     from ingest.sources.audio.options import AudioOptions
+    from ingest.sources.audio.spool import Spool
 
 __all__ = ["Converted", "Failure", "convert"]
 
@@ -84,7 +85,7 @@ _LOST = frozenset({"audio-damaged", "audio-truncated"})
 
 
 def _one(
-    decoder: Decoder, container: str, spool: int, options: AudioOptions, alive: Callable[[], None]
+    decoder: Decoder, container: str, spool: Spool, options: AudioOptions, alive: Callable[[], None]
 ) -> Converted:
     """Run one decoder to its end."""
     rate = options.rate or decoder.rate
@@ -94,9 +95,7 @@ def _one(
     frames = nonfinite = rows = 0
 
     def write(samples: np.ndarray[Any, Any]) -> int:
-        view = memoryview(samples.tobytes())
-        while view:
-            view = view[os.write(spool, view) :]
+        spool.write(samples)
         return len(samples)
 
     for block in decoder.blocks():
@@ -145,7 +144,7 @@ _FINAL = _LOST | {"audio-channels", "audio-nonfinite", "audio-out-of-range", "au
 
 
 def convert(
-    file: str, spool: int, options: AudioOptions, alive: Callable[[], None] = lambda: None
+    file: str, spool: Spool, options: AudioOptions, alive: Callable[[], None] = lambda: None
 ) -> Converted | Failure:
     """Decode, mix, resample and quantise a file into a spool; never raises for what is in the file.
 
@@ -153,8 +152,8 @@ def convert(
     ----------
     file : str
         Path or URL.
-    spool : int
-        File descriptor that is emptied and then written from its start.
+    spool : Spool
+        Emptied, then written from its start.
     options : AudioOptions
         With ``rate`` set, unless the file's own rate is wanted.
     alive : callable
@@ -164,14 +163,15 @@ def convert(
     ------
     MissingDependencyError
         If no decoder for the file is installed.
+    SpoolError
+        If the spool can't be written.
     """
     first: DecodeError | None = None
     tried: list[str] = []
     try:
         with local_copy(file) as path:
             for container, opener in candidates(path):
-                os.ftruncate(spool, 0)
-                os.lseek(spool, 0, os.SEEK_SET)
+                spool.rewind()
                 try:
                     made = _one(opener(), container, spool, options, alive)
                 except DecodeError as err:
@@ -191,6 +191,8 @@ def convert(
                     return made
     except DecodeError as err:
         first = err
+    except SpoolError:
+        raise
     except (OSError, ValueError, MemoryError) as err:
         first = first or DecodeError("audio-unreadable", f"it can't be read: {err or type(err).__name__}")
     assert first is not None

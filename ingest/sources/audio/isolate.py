@@ -3,8 +3,8 @@
 A process is started once and serves many files; it is replaced when it dies or makes no progress
 within the time limit. It is a plain subprocess, no ``multiprocessing`` child: dask's workers are
 daemons, which may not have such children, and a fork would copy the locks of their threads.
-Requests and answers are lines of JSON over pipes; samples travel through an unlinked spool file
-that both hold open, which leaves nothing behind whoever is killed.
+Requests and answers are lines of JSON over pipes; samples travel through a :class:`spool.Spool` that both
+hold open, which leaves nothing behind whoever is killed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import asdict
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from ingest.sources.audio.convert import Converted, Failure, convert
 from ingest.sources.audio.options import AudioOptions
+from ingest.sources.audio.spool import Spool, SpoolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ __all__ = ["DecoderProcess", "Pool", "pool"]
 
 _CHILD = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from ingest.sources.audio.isolate import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
+    "from ingest.sources.audio.isolate import serve; serve(json.loads(sys.argv[2]), int(sys.argv[3]))"
 )
 #: Seconds between two signs of life that a process sends while it decodes.
 _PULSE = 0.25
@@ -46,15 +46,15 @@ class DecoderProcess:
 
     def __init__(self, memory: int) -> None:
         self.memory = memory
-        self.spool: IO[bytes] = tempfile.TemporaryFile(prefix="chunkstore-audio-")  # noqa: SIM115 (closed below)
-        fd = self.spool.fileno()
+        self.spool = Spool()
+        descriptors = self.spool.descriptors
         threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         self._process = subprocess.Popen(  # noqa: S603 (this interpreter, our own module)
-            [sys.executable, "-c", _CHILD, json.dumps(sys.path), str(fd), str(memory)],
+            [sys.executable, "-c", _CHILD, json.dumps(sys.path), json.dumps(descriptors), str(memory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            pass_fds=(fd,),
+            pass_fds=[d for d in descriptors if d >= 0],
             env={**os.environ, **threads},
         )
         assert self._process.stdout is not None
@@ -141,6 +141,8 @@ def _decoded(answer: dict[str, Any]) -> Converted | Failure:
         from chunkstore.errors import MissingDependencyError
 
         raise MissingDependencyError(answer["missing"])
+    if "spool" in answer:
+        raise SpoolError(*answer["spool"])
     return Converted.from_json(answer["converted"])
 
 
@@ -200,7 +202,7 @@ def _follow(parent: int) -> None:
     os._exit(1)
 
 
-def serve(spool: int, memory: int) -> None:
+def serve(descriptors: tuple[int, int], memory: int) -> None:
     """Run a decoder process: requests on stdin, signs of life and one answer a request on stdout."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the owner, who ends this process
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
@@ -208,6 +210,7 @@ def serve(spool: int, memory: int) -> None:
     os.dup2(null, 1)  # what libraries print must not reach the answers
     threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
     _limit_memory(memory)
+    spool = Spool((descriptors[0], descriptors[1]))
     last = 0.0
 
     def alive() -> None:
@@ -223,12 +226,14 @@ def serve(spool: int, memory: int) -> None:
         answers.write(json.dumps(_answer(request, spool, alive)).encode() + b"\n")
 
 
-def _answer(request: dict[str, Any], spool: int, alive: Callable[[], None]) -> dict[str, Any]:
+def _answer(request: dict[str, Any], spool: Spool, alive: Callable[[], None]) -> dict[str, Any]:
     options = AudioOptions.from_json(request["options"])
     try:
         result = convert(request["file"], spool, options, alive)
     except ImportError as err:
         return {"missing": str(err)}
+    except SpoolError as err:
+        return {"spool": [err.errno, err.strerror or str(err)]}
     except Exception as err:  # an error of ours still costs one file only
         return {"failure": asdict(Failure("audio-decode-error", f"{type(err).__name__}: {err}"))}
     return {"failure": asdict(result)} if isinstance(result, Failure) else {"converted": result.to_json()}

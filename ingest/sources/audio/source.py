@@ -8,10 +8,8 @@ believes a header.
 from __future__ import annotations
 
 import math
-import os
-import tempfile
 from dataclasses import replace
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +35,7 @@ from ingest.sources.audio.quantise import FULL_SCALE
 from ingest.sources.audio.resample import resampled_length
 from ingest.sources.audio.segment import SILENCE_STEP, overlaps, peaks, segments, silent_ranges
 from ingest.sources.audio.sniff import SUFFIXES
+from ingest.sources.audio.spool import Spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -201,7 +200,7 @@ class AudioSource:
     def read(self, part: Part) -> Iterator[Batch]:
         """Decode one file; a file that can't be used is one batch of no rows with its fault."""
         if not (self.options.isolate and part.nbytes):
-            with tempfile.TemporaryFile(prefix="chunkstore-audio-") as spool:
+            with Spool() as spool:
                 result = self._convert(part, spool)
                 yield from self._batches(part, result, spool)
             return
@@ -217,9 +216,9 @@ class AudioSource:
             else:
                 process.close()
 
-    def _convert(self, part: Part, spool: IO[bytes]) -> Converted | Failure:
+    def _convert(self, part: Part, spool: Spool) -> Converted | Failure:
         if part.nbytes:
-            return convert(part.file, spool.fileno(), self.options)
+            return convert(part.file, spool, self.options)
         return Converted(0, 0, 0, 0, -1, "", "", "", 0, 0, 0.0)
 
     def _table(self, ids: Sequence[str], taken: frozenset[str]) -> Table | None:
@@ -294,7 +293,7 @@ class AudioSource:
             },
         )
 
-    def _batches(self, part: Part, result: Converted | Failure, spool: IO[bytes]) -> Iterator[Batch]:
+    def _batches(self, part: Part, result: Converted | Failure, spool: Spool) -> Iterator[Batch]:
         """Turn what the spool holds into batches, the labels of a sequence with its last rows."""
         options, identifier = self.options, str(part.payload["id"])
         dtype = np.dtype(options.dtype)
@@ -322,7 +321,7 @@ class AudioSource:
             at = start
             while True:
                 upto = min(at + _BATCH_ROWS, stop)
-                values = _samples(spool, at, upto, dtype)
+                values = spool.read(at, upto, dtype)
                 last = upto == stop
                 yield Batch(
                     {options.field: values},
@@ -337,12 +336,12 @@ class AudioSource:
                     break
 
     def _silent(
-        self, result: Converted, spool: IO[bytes], step: int, dtype: np.dtype[Any]
+        self, result: Converted, spool: Spool, step: int, dtype: np.dtype[Any]
     ) -> list[tuple[int, int]]:
         assert self.options.silence is not None
         block = step * max(1, _BATCH_ROWS // step)
         found = [
-            peaks(_samples(spool, at, min(at + block, result.rows), dtype), step)
+            peaks(spool.read(at, min(at + block, result.rows), dtype), step)
             for at in range(0, result.rows, block)
         ]
         level = 10 ** (self.options.silence / 20) * (FULL_SCALE if dtype.kind == "i" else 1.0)
@@ -409,19 +408,6 @@ def _repeated(inputs: Sequence[str]) -> list[str]:
             again[file] = None
         seen.add(file)
     return list(again)
-
-
-def _samples(spool: IO[bytes], start: int, stop: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Read samples [start, stop) from the spool without moving its place, which the decoder shares."""
-    offset, count = start * dtype.itemsize, (stop - start) * dtype.itemsize
-    pieces = []
-    while count:
-        piece = os.pread(spool.fileno(), count, offset)
-        if not piece:
-            raise OSError(f"the spool of decoded samples ends {count} bytes early; is the disk full?")
-        pieces.append(piece)
-        offset, count = offset + len(piece), count - len(piece)
-    return np.frombuffer(b"".join(pieces), dtype)
 
 
 def _versions() -> dict[str, str]:

@@ -31,7 +31,7 @@ def fated(file, spool, options, alive):
     if "chatty" in name: print("noise", flush=True); os.write(1, b"more noise")
     return convert(file, spool, options, alive)
 isolate.convert = fated
-isolate.serve(int(sys.argv[2]), int(sys.argv[3]))
+isolate.serve(json.loads(sys.argv[2]), int(sys.argv[3]))
 """
 
 

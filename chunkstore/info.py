@@ -210,11 +210,13 @@ def headline(found: dict[str, Any]) -> list[tuple[str, str]]:
     if sequences:
         size = sequences["rowsize"]
         empty = f", {sequences['empty']:,} empty" if sequences["empty"] else ""
-        middle = f" (median {size['median']:,.0f}{empty})"
+        same = size["min"] == size["max"]
+        span = f"{size['min']:,}" if same else f"{size['min']:,} to {size['max']:,}"
+        middle = "" if same else f" (median {size['median']:,.0f}{empty})"
         lines.append(
             (
                 "sequences",
-                f"{sequences['count']:,} of {size['min']:,} to {size['max']:,} obs{middle}",
+                f"{sequences['count']:,} of {span} obs{middle}",
             )
         )
     ratio = f", {raw / stored:.2f} times smaller" if stored else ""

@@ -28,7 +28,7 @@ SONGS = {
     "low-whistler": (900.0, 1500.0, 1.0, 0.0),
     "sweeper": (2000.0, 6000.0, 3.0, 0.0),
 }
-_START = 1_700_000_000_000  # milliseconds since 1970: a round moment in November 2023
+_START = 1_672_531_200_000  # 2023-01-01T00:00 UTC, in milliseconds since 1970
 _SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "Reading",

@@ -182,7 +182,7 @@ def _remote(text: str, wanted: tuple[str, ...], options: Mapping[str, Any]) -> I
 
     try:
         if _MAGIC.search(text):
-            hits = [h for h in system.glob(path) if not system.isdir(h)]
+            hits = [h for h in system.glob(path) if not _hidden(h.rsplit("/", 1)[-1]) and not system.isdir(h)]
         elif system.isfile(path):
             yield text
             return

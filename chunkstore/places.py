@@ -51,6 +51,11 @@ class Place(ABC):
     """``local``, ``memory``, ``object`` or ``http``."""
     read_only: bool = False
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether each read waits for a network."""
+        return self.kind in ("object", "http")
+
     @abstractmethod
     def get(self, key: str) -> bytes | None:
         """Return a whole object, or None where there is none."""

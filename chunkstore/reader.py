@@ -17,6 +17,7 @@ import numpy as np
 from chunkstore.arrays import fill_value
 from chunkstore.codecs import ChunkDamageError, checksum
 from chunkstore.errors import CorruptDataError
+from chunkstore.pool import DECODERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,8 +41,11 @@ __all__ = [
 ABSENT: Final = 2**64 - 1
 #: Chunks nearer than this in an object are read at once, in bytes.
 _NEAR: Final = 16 * 1024
-#: No single read is longer than this, in bytes: what is read is decoded while the cache still holds it.
-_LONGEST_READ: Final = 4 * 1024 * 1024
+#: No single read is longer than this, in bytes: what is read is decoded while the cache still holds it,
+#: and a large range has work for several threads.
+_LONGEST_READ: Final = 1024 * 1024
+#: Ranges that decode to at least so many bytes are shared among threads.
+_PARALLEL_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,19 @@ class _Piece:
     """Half-open range inside the chunk."""
     out: NDArray[Any]
     """Where the values go, [high - low] or [high - low, items]."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One read of neighbouring chunks of one shard."""
+
+    index: int
+    """Index of the shard."""
+    shard: Shard
+    spans: list[tuple[int, int, int]]
+    """(offset, stored bytes, chunk), ascending."""
+    pieces: dict[int, list[_Piece]]
+    """Where the values of each chunk go."""
 
 
 class ArrayReader:
@@ -235,15 +252,22 @@ class ArrayReader:
                 piece = _Piece(index, at - low, high - low, out[at - start : high - start])
                 wanted.setdefault(index // per_shard, []).append(piece)
                 at = high
-        for shard, pieces in wanted.items():
-            self._read_shard(shard, pieces)
+        jobs = [job for shard, pieces in wanted.items() for job in self._plan(shard, pieces)]
+        decoded = self.meta.chunk_bytes * sum(len(job.spans) for job in jobs)
+        if len(jobs) > 1 and (decoded >= _PARALLEL_BYTES or self.place.is_remote):
+            for _ in DECODERS.get().map(self._run, jobs):
+                pass
+        else:
+            for job in jobs:
+                self._run(job)
 
-    def _read_shard(self, index: int, pieces: list[_Piece]) -> None:
+    def _plan(self, index: int, pieces: list[_Piece]) -> list[_Job]:
+        """Fill what is not stored, and return the reads that the rest of one shard needs."""
         shard = self.shard(index)
         if shard is None:
             for piece in pieces:
                 piece.out[...] = self.fill
-            return
+            return []
         first = index * self.meta.chunks_per_shard
         by_chunk: dict[int, list[_Piece]] = {}
         for piece in pieces:
@@ -252,16 +276,19 @@ class ArrayReader:
             else:
                 by_chunk.setdefault(piece.chunk, []).append(piece)
         spans = sorted((int(shard.offsets[c - first]), int(shard.lengths[c - first]), c) for c in by_chunk)
-        for group in _grouped(spans):
-            base = group[0][0]
-            end = max(offset + length for offset, length, _ in group)
-            try:
-                data = memoryview(shard.blob.read([(base, end)])[0])
-            except FileNotFoundError:
-                low = index * self.meta.shard
-                raise self.damage(low, low + self.meta.shard, "the shard vanished while open") from None
-            for offset, length, chunk in group:
-                self._decode(chunk, data[offset - base : offset - base + length], length, by_chunk[chunk])
+        return [_Job(index, shard, group, by_chunk) for group in _grouped(spans)]
+
+    def _run(self, job: _Job) -> None:
+        """Read one stretch of an object and decode its chunks."""
+        base = job.spans[0][0]
+        end = max(offset + length for offset, length, _ in job.spans)
+        try:
+            data = memoryview(job.shard.blob.read([(base, end)])[0])
+        except FileNotFoundError:
+            low = job.index * self.meta.shard
+            raise self.damage(low, low + self.meta.shard, "the shard vanished while open") from None
+        for offset, length, chunk in job.spans:
+            self._decode(chunk, data[offset - base : offset - base + length], length, job.pieces[chunk])
 
     def _decode(self, chunk: int, data: memoryview, length: int, pieces: list[_Piece]) -> None:
         try:
@@ -296,8 +323,8 @@ def _grouped(spans: list[tuple[int, int, int]]) -> list[list[tuple[int, int, int
             groups[-1].append(span)
         else:
             groups.append([span])
-            base = offset
-        end = max(end, offset + length) if len(groups[-1]) > 1 else offset + length
+            base = end = offset
+        end = max(end, offset + length)
     return groups
 
 

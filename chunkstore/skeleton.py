@@ -9,10 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import threading
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,11 +26,13 @@ from chunkstore.errors import (
 )
 from chunkstore.layout import RESERVED, FieldSpec, Layout, check_name
 from chunkstore.places import LocalPlace, Place, open_place
+from chunkstore.pool import ENCODERS
 from chunkstore.reader import ABSENT, encode_strings
 from chunkstore.segments import check_ranges
 from chunkstore.store import FORMAT, load_json, parse_root
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
@@ -59,28 +57,6 @@ class ShardReceipt:
     """Its size; 0 where all values are the fill value and nothing is stored."""
     crc32c: int | None
     """Checksum of the whole object; None where nothing is stored."""
-
-
-class _Pool:
-    """Threads that encode chunks: off the main thread Blosc works alone, and so the same bytes come out."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.pid = -1
-        self.executor: ThreadPoolExecutor | None = None
-
-    def get(self) -> ThreadPoolExecutor:
-        with self.lock:
-            if self.executor is None or self.pid != os.getpid():
-                workers = min(8, os.cpu_count() or 1)
-                self.executor = ThreadPoolExecutor(workers, thread_name_prefix="chunkstore-encode")
-                self.pid = os.getpid()
-            return self.executor
-
-
-_POOL: Final = _Pool()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: setattr(_POOL, "lock", threading.Lock()))
 
 
 def _is_fill(values: NDArray[Any], fill: Any) -> bool:
@@ -115,10 +91,9 @@ def encode_shard(meta: ArrayMeta, values: NDArray[Any]) -> bytes | None:
     index = np.full((meta.chunks_per_shard, 2), ABSENT, dtype="<u8")
     parts: list[bytes] = []
     at = 0
-    pool, pending = _POOL.get(), deque(range(-(-len(values) // meta.chunk)))
-    running = deque((i, pool.submit(encode, i)) for i in pending)
-    while running:
-        i, future = running.popleft()
+    pool = ENCODERS.get()
+    running = [pool.submit(encode, i) for i in range(-(-len(values) // meta.chunk))]
+    for i, future in enumerate(running):
         data = future.result()
         if data is not None:
             index[i] = (at, len(data))
@@ -433,12 +408,12 @@ def write_plain(
         part = values[index * chunk : (index + 1) * chunk]
         if meta.is_string:
             texts = [*part, *[""] * (chunk - len(part))]
-            stored = _POOL.get().submit(_encode_text, meta, texts).result() if any(texts) else None
+            stored = ENCODERS.get().submit(_encode_text, meta, texts).result() if any(texts) else None
         else:
             whole = np.full(chunk, fill_value(meta.dtype), dtype=meta.dtype)
             whole[: len(part)] = part
             empty = _is_fill(whole, fill_value(meta.dtype))
-            stored = None if empty else _POOL.get().submit(meta.codec.encode, whole).result()
+            stored = None if empty else ENCODERS.get().submit(meta.codec.encode, whole).result()
         if stored is None:
             place.delete(meta.key(index))
         else:

@@ -222,7 +222,7 @@ class FieldStatistics:
 
 
 def _moments(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the mean and the sum of squared deviations, infinite where it overflows; ``values`` are used up."""
+    """Return the mean and the sum of squared deviations (infinite on overflow); uses ``values`` up."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean = float(values.mean())
         if not math.isfinite(mean):

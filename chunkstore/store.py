@@ -57,6 +57,9 @@ logger = logging.getLogger(__name__)
 FORMAT: Final = 1
 #: Fewer decoded bytes go direct: the cost of a call of zarrs outweighs its threads (benchmarks/store.py).
 _ZARRS_LEAST_BYTES: Final = 4 * 1024 * 1024
+#: With fewer cores our own reader decodes faster than zarrs, with every codec (benchmarks/store.py); zarrs
+#: decodes on all cores without the interpreter, ours on eight threads at most.
+_ZARRS_LEAST_CORES: Final = 8
 #: Process in which chunks were first decoded: a forked child must not go on with its threads.
 _decoded_in: int | None = None
 _KNOWN_ATTRS: Final = ("units", "long_name", "scale_factor", "categories")
@@ -286,7 +289,8 @@ def open_store(
     allow_incomplete : bool
         Open a store whose writing has not finished: it has fields, but no sequences.
     engine : {"auto", "zarrs", "direct"}
-        What decodes: by default ``zarrs`` for whole shards of 4 MiB and more, and our own reader else.
+        What decodes. By default our own reader, and on 8 cores and more ``zarrs`` for whole shards of
+        4 MiB and more; ``store.engine`` says what was chosen and why.
 
     Raises
     ------
@@ -530,6 +534,11 @@ class ChunkStore:
             return EngineInfo("direct", "asked for")
         if self._place.kind == "memory":
             return EngineInfo("direct", "zarrs does not read the memory of this process")
+        if self._engine_wanted == "auto" and _direct_works(meta) and usable_cores() < _ZARRS_LEAST_CORES:
+            return EngineInfo(
+                "direct",
+                f"{usable_cores()} cores: our reader is faster than zarrs on fewer than {_ZARRS_LEAST_CORES}",
+            )
         try:
             self._zarrs[name] = _zarrs_array(self._place, meta)
         except Exception as err:
@@ -767,6 +776,13 @@ class ChunkStore:
         from chunkstore.views import store_dataset
 
         return store_dataset(self)
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _direct_works(meta: ArrayMeta) -> bool:

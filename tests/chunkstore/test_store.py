@@ -16,8 +16,10 @@ import pytest
 
 from chunkstore import (
     ConfigError,
+    CorruptDataError,
     FieldSpec,
     IncompleteStoreError,
+    MissingDependencyError,
     NotAStoreError,
     StoreNotFoundError,
     StoreWriter,
@@ -230,7 +232,12 @@ def test_a_million_sequences_open_with_nothing_per_obs(tmp_path):
     assert store.sequences.index_of("s999999") == 999_999
 
 
-def test_the_engine_says_what_it_does_and_why(path, tmp_path):
+@pytest.fixture
+def many_cores(monkeypatch):
+    monkeypatch.setattr("chunkstore.store.usable_cores", lambda: 16)
+
+
+def test_the_engine_says_what_it_does_and_why(path, tmp_path, many_cores, monkeypatch):
     assert open_store(path).engine["x"].name == "direct"  # small shards
     assert "asked for" in open_store(path, engine="direct").engine["x"].reason
     with StoreWriter(tmp_path / "b.zarr", {"x": "f4"}) as out:
@@ -243,9 +250,35 @@ def test_the_engine_says_what_it_does_and_why(path, tmp_path):
     assert open_store("memory://engine").engine["x"].name == "direct"
     with pytest.raises(ConfigError, match="none of"):
         open_store(path, engine="fast")
+    monkeypatch.setattr("chunkstore.store.usable_cores", lambda: 2)
+    assert "2 cores" in open_store(tmp_path / "b.zarr").engine["x"].reason
 
 
-def test_whole_shards_go_through_zarrs_and_ends_go_direct(tmp_path):
+def test_pcodec_without_its_library_goes_through_zarrs_with_every_checksum_checked(tmp_path, monkeypatch):
+    with StoreWriter(tmp_path / "a.zarr", {"x": "f4"}, codec="pcodec", chunk=64, shard=256) as out:
+        out.write("a", {"x": np.arange(500)})
+    from chunkstore import codecs
+
+    monkeypatch.setattr("chunkstore.store.has_pcodec", lambda: False)
+    monkeypatch.setattr(codecs, "has_pcodec", lambda: False)
+    codecs._compressor.cache_clear()
+    try:
+        store = open_store(tmp_path / "a.zarr")
+        assert store.engine["x"].name == "zarrs"
+        assert store.read("x", 10, 490).tolist() == list(range(10, 490))
+        with pytest.raises(MissingDependencyError, match=r"chunkstore\[pcodec\]"):
+            StoreWriter(tmp_path / "b.zarr", {"x": "f4"}, codec="pcodec")
+        file = tmp_path / "a.zarr/x/c/0"
+        bad = bytearray(file.read_bytes())
+        bad[30] ^= 1
+        file.write_bytes(bad)
+        with pytest.raises(CorruptDataError, match="shard 0, chunk 0"):
+            open_store(tmp_path / "a.zarr").read("x", 10, 20)
+    finally:
+        codecs._compressor.cache_clear()
+
+
+def test_whole_shards_go_through_zarrs_and_ends_go_direct(tmp_path, many_cores):
     n = 5 << 20
     with StoreWriter(tmp_path / "b.zarr", {"x": "f4"}, chunk=65536, shard=1 << 20) as out:
         out.write("a", {"x": np.arange(n)})

@@ -1,0 +1,56 @@
+"""Threads of the process for encoding and decoding chunks: few, shared, made anew after a fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+__all__ = ["DECODERS", "ENCODERS", "WorkerPool"]
+
+
+class WorkerPool:
+    """A pool of threads that starts at its first use in a process.
+
+    Examples
+    --------
+    >>> WorkerPool("doc", 2).get().submit(abs, -3).result()
+    3
+    """
+
+    def __init__(self, name: str, workers: int) -> None:
+        self.name = name
+        self.workers = workers
+        self._lock = threading.Lock()
+        self._executor: ThreadPoolExecutor | None = None
+        _POOLS.append(self)
+
+    def get(self) -> ThreadPoolExecutor:
+        """Return the executor of this process."""
+        with self._lock:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(
+                    self.workers, thread_name_prefix=f"chunkstore-{self.name}"
+                )
+            return self._executor
+
+    def forget(self) -> None:
+        """Start anew: the threads of a parent do not exist in its forked child."""
+        self._lock = threading.Lock()
+        self._executor = None
+
+
+def _forget_all() -> None:
+    for pool in _POOLS:
+        pool.forget()
+
+
+_POOLS: Final[list[WorkerPool]] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
+
+#: Blosc gives the same bytes each time only off the main thread, where it works alone.
+ENCODERS: Final = WorkerPool("encode", min(8, os.cpu_count() or 1))
+#: Shared by all stores of the process, so that many readers never become many threads.
+DECODERS: Final = WorkerPool("decode", min(8, max(4, os.cpu_count() or 1)))

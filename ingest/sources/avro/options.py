@@ -71,7 +71,7 @@ class AvroOptions:
     """Largest block, encoded or decoded."""
     max_ratio: int = 1000
     """Decoded bytes for each encoded byte above which a block of more than 16 MiB is refused."""
-    part_bytes: int | str = "64MiB"
+    part_bytes: int | str = "8MiB"
     """Encoded bytes that one task reads."""
     storage_options: Mapping[str, Any] = field(default_factory=dict)
     """Passed to fsspec for remote inputs."""

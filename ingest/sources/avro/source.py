@@ -41,8 +41,8 @@ __all__ = ["AvroSource"]
 
 logger = logging.getLogger(__name__)
 
-_RAW = 8 << 20
-_ARENA = 32 << 20
+_RAW = 4 << 20
+_ARENA = 8 << 20
 _LOOKS = 64
 
 
@@ -139,6 +139,8 @@ class AvroSource:
             time_field=self._time_name(plan),
             order=self.options.on_disorder,
             cut=self._cut(plan),
+            # keys are spread over all files: in sorted segments each shard finds its rows in one run
+            key_order="sorted" if self.options.sequence_key else "input",
             faults=(*faults, *notes),
             options=options,
             versions=_versions(),

@@ -74,6 +74,16 @@ class _Buffer:
         pieces = [np.full(n, c, np.int32) if isinstance(c, int) else c for c, n in self.codes]
         return np.concatenate(pieces) if pieces else np.empty(0, np.int32)
 
+    def runs(self, rank: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return key and rows of each key if batches have one each, in order: then nothing moves."""
+        if not all(isinstance(c, int) for c, _ in self.codes):
+            return None
+        keys = np.array([c for c, _ in self.codes], np.int64)
+        if (np.diff(rank[keys]) < 0).any():
+            return None
+        starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+        return keys[starts], np.add.reduceat(np.array([n for _, n in self.codes], np.int64), starts)
+
     def single(self) -> int | None:
         """The key of all rows, if they have one."""
         known = {c for c, _ in self.codes if isinstance(c, int)}
@@ -167,8 +177,11 @@ class _Stager:
                 order = np.argsort(times, kind="stable")
                 times = times[order]
             return order, np.array([single]), np.array([buffer.rows]), times
-        codes = buffer.codes_array()
         rank = self._rank()
+        runs = buffer.runs(rank) if times is None else None
+        if runs is not None:
+            return None, runs[0], runs[1], None
+        codes = buffer.codes_array()
         ranks = rank[codes]
         order = np.argsort(ranks, kind="stable") if times is None else np.lexsort((times, ranks))
         if times is not None:

@@ -98,7 +98,7 @@ def speed(probe: Probe, reader: str, resumes: str, seconds: float = 4.0, **task:
     probe.set(crops=opened.crops, resumes=resumes, n_windows=asked.n_windows, **_mixing(opened, asked))
 
 
-def _mixing(opened: Opened, task: Task, batches: int = 200, seconds: float = 3.0) -> dict[str, Any]:
+def _mixing(opened: Opened, task: Task, batches: int = 200, seconds: float = 2.0) -> dict[str, Any]:
     places = Places(task.n_obs, task.channels, task.seed)
     width = task.n_obs / REGIONS
     distinct, lost, end = [], 0, time.monotonic() + seconds

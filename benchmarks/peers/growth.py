@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 class Size:
     """How big everything is; each plot changes one of these."""
 
-    obs: int = 1 << 23
+    obs: int = 1 << 26
     sequences: int = 64
     stores: int = 1
-    lanes: int = 256
+    lanes: int = 128
     workers: int = 0
     ranks: int = 1
     length: int = 512
     batch_size: int = 256
+    memory_limit: int = 128 << 20
+    """Half of what the obs take: nothing is flat only because everything fits."""
 
     def place(self, number: int) -> Path:
         name = f"growth-{self.obs}-{self.sequences}-{number}of{self.stores}.zarr"
@@ -58,7 +60,13 @@ def _loader(size: Size, lanes: int | str) -> Any:
 
     opened = [open_store(size.place(number)) for number in range(size.stores)]
     return WindowLoader(
-        opened, WindowSpec(size.length), fields=["x"], batch_size=size.batch_size, lanes=lanes, passes=1
+        opened,
+        WindowSpec(size.length),
+        fields=["x"],
+        batch_size=size.batch_size,
+        lanes=lanes,
+        passes=1,
+        memory_limit=size.memory_limit,
     )
 
 
@@ -74,6 +82,7 @@ def _torch(size: Size) -> Any:
         batch_size=size.batch_size,
         lanes=size.lanes,
         passes=1,
+        memory_limit=size.memory_limit,
         lane_groups=max(1, size.workers),
     )
     spawn = {"multiprocessing_context": "spawn", "persistent_workers": True} if size.workers else {}
@@ -82,7 +91,7 @@ def _torch(size: Size) -> Any:
 
 def ours(probe: Probe, axis: str, value: int, seconds: float = 3.0, **more: Any) -> None:
     """Set-up, first batch, rate and memory with one size changed."""
-    size = Size(**({axis: value} | more))
+    size = Size(**(more | {axis: value}))
     apart("growth:make_stores", size, size.place(0))
     probe.start()
     begin = time.perf_counter()

@@ -173,7 +173,7 @@ def finish(
         columns=columns,
         gaps=np.array(gaps, np.int64).reshape(-1, 2),
         statistics=statistics,
-        provenance={"plan": plan.hash, "source": plan.source, "versions": dict(plan.versions)},
+        provenance={"plan": plan.content, "source": plan.source, "versions": dict(plan.versions)},
         stored=stored,
         storage_options=storage_options,
     )

@@ -308,6 +308,11 @@ class Plan:
         """SHA-256 of :meth:`head`."""
         return _digest(self.head())
 
+    @property
+    def content(self) -> str:
+        """SHA-256 of what decides the bytes of the store: the hash without the cut of the work."""
+        return _digest({k: v for k, v in self.head().items() if k != "tasks_sha256"})
+
     def to_json(self) -> dict[str, Any]:
         """Return what ``plan.json`` holds."""
         return {**self.head(), "hash": self.hash}

@@ -37,6 +37,8 @@ PATIENCE = 16  # picks that the first of them waits at most
 SLACK = 1  # pieces that may end about when a new one does
 FUZZ = 0.3  # sizes within 30 % count as alike
 GOLDEN = 0.6180339887498949
+NEAR = 4  # visits of other sizes that may go before one that would end in a crowd
+_CROWDED = 2
 _BUSY = 1 << 20
 
 
@@ -241,6 +243,11 @@ def _deal(  # noqa: PLR0917 - a compiled kernel
                 best, least = c, score
                 if score == 0:
                     break
+        if _CROWDED <= least < _BUSY:  # better another size than a crowd; it is the next one's turn soon
+            for c in range(head, min(limit, head + NEAR)):
+                score = np.int64(ends[(now + count[c] * lanes) // width]) - SLACK
+                if score < least and until[block[c]] <= now:
+                    best, least = c, score
         b, r, s = block[best], rank[best], count[best]
         skipped = skipped + 1 if best != head else 0
         for c in range(best, head, -1):

@@ -1,0 +1,86 @@
+"""A memory limit becomes lanes, passes and slots, or an error that says the least that would do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chunkstore.budget import Sizes, make_plan
+from chunkstore.errors import ConfigError, MemoryLimitError
+
+
+def sizes(n_obs=1_000_000, chunk=1000, width=8, length=100, touched=None, n_draws=None):
+    touched = n_obs if touched is None else touched
+    return Sizes((n_obs,), (chunk,), touched, width, length, length, n_draws or n_obs)
+
+
+@given(
+    st.integers(10_000, 10**7),
+    st.sampled_from([500, 1000, 4096]),
+    st.integers(1, 5000),
+    st.integers(50_000, 10**7),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2, 4]),
+)
+def test_the_arena_never_exceeds_the_limit_and_lanes_fit_groups_and_ranks(
+    n, chunk, length, limit, groups, ranks
+):
+    try:
+        plan = make_plan(
+            sizes(n, chunk, 4, length), limit, batch_size=64, lane_groups=groups, world_size=ranks
+        )
+    except MemoryLimitError:
+        return
+    assert plan.arena_bytes <= limit
+    assert plan.lanes % (groups * ranks) == 0
+    assert plan.whole or plan.slots >= plan.lanes // ranks + 1
+    assert plan.whole == (n * 4 <= limit)
+
+
+@given(st.integers(1, 200_000), st.sampled_from(["auto", 4, 64]))
+def test_the_least_that_would_do_is_what_the_error_says(limit, lanes):
+    try:
+        make_plan(sizes(), limit, batch_size=64, lanes=lanes)
+    except MemoryLimitError as error:
+        least = int(re.search(r"the least that would do is (\d+)", str(error))[1])
+        assert least > limit
+        make_plan(sizes(), least, batch_size=64, lanes=lanes)
+        with pytest.raises(MemoryLimitError):
+            make_plan(sizes(), least - 1, batch_size=64, lanes=lanes)
+
+
+def test_lanes_are_as_many_as_a_batch_has_windows_if_the_limit_allows():
+    assert make_plan(sizes(), 4_000_000, batch_size=32).lanes == 32
+    small = make_plan(sizes(), 100_000, batch_size=32)
+    assert 1 <= small.lanes < 32
+    assert "as many as the limit holds" in small.reason
+
+
+def test_what_is_given_is_kept_and_said():
+    plan = make_plan(sizes(), 4_000_000, batch_size=32, lanes=7, passes=3)
+    assert (plan.lanes, plan.passes) == (7, 3)
+    assert "as given" in plan.reason
+
+
+def test_passes_are_chosen_where_windows_overlap_and_lanes_are_few():
+    overlap = make_plan(sizes(length=500), 100_000, batch_size=256)
+    apart = make_plan(sizes(length=500, n_draws=2000), 100_000, batch_size=256)
+    assert overlap.passes > 1
+    assert apart.passes == 1
+
+
+def test_blocks_of_an_earlier_plan_are_kept_under_another_limit():
+    first = make_plan(sizes(), 4_000_000, batch_size=32)
+    again = make_plan(sizes(), 3_000_000, batch_size=32, lanes=first.lanes, passes=1, blocks=first.blocks)
+    assert again.blocks == first.blocks
+
+
+@pytest.mark.parametrize(
+    "options", [{"lanes": 0}, {"lanes": "many"}, {"passes": 1.5}, {"lanes": 6, "lane_groups": 4}]
+)
+def test_numbers_that_cannot_be_are_refused(options):
+    with pytest.raises(ConfigError):
+        make_plan(sizes(), 10**6, batch_size=8, **options)

@@ -1,0 +1,213 @@
+"""The order of an epoch: exactly once, the same for every rank and start, reads spread evenly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from chunkstore.errors import ConfigError
+from chunkstore.schedule import EpochSchedule, group_offsets
+
+counts = st.lists(st.integers(0, 40), min_size=1, max_size=40).filter(lambda c: sum(c) > 0)
+
+
+@st.composite
+def schedules(draw, ranks=1):
+    g = draw(st.sampled_from([1, 2, 3, 4]))
+    options = {
+        "key": draw(st.integers(0, 2**63)),
+        "lanes": g * ranks * draw(st.sampled_from([1, 2, 3, 5, 8])),
+        "passes": draw(st.sampled_from([1, 2, 3, 8])),
+        "lane_groups": g,
+        "shuffle": draw(st.booleans()),
+    }
+    return draw(counts), options
+
+
+def sizes_of(kind, n, rng):
+    """Blocks of one size, of all sizes, with a long tail, tiny ones among large, a few short ones."""
+    return {
+        "equal": lambda: np.full(n, 400),
+        "uniform": lambda: rng.integers(0, 800, n),
+        "exponential": lambda: rng.exponential(300, n).astype(int),
+        "tiny and large": lambda: rng.choice([1, 800], n),
+        "mostly full": lambda: np.where(rng.random(n) < 0.8, 800, rng.integers(1, 800, n)),
+    }[kind]()
+
+
+@given(schedules())
+@settings(max_examples=300)
+def test_every_item_is_drawn_exactly_once(case):
+    sizes, options = case
+    schedule = EpochSchedule(sizes, **options)
+    items, piece = schedule.items(np.arange(schedule.n_draws))
+    assert np.sort(items).tolist() == list(range(sum(sizes)))
+    block = np.repeat(np.arange(len(sizes)), sizes)
+    assert (block[items] == schedule.block[piece]).all()
+
+
+@given(schedules(), st.data())
+@settings(max_examples=200)
+def test_any_draw_alone_is_what_it_is_in_sequence(case, data):
+    sizes, options = case
+    schedule = EpochSchedule(sizes, **options)
+    items, piece = schedule.items(np.arange(schedule.n_draws), schedule.cursor())
+    some = data.draw(st.lists(st.integers(0, schedule.n_draws - 1), min_size=1, max_size=20))
+    again = EpochSchedule(sizes, **options).items(some)
+    assert again[0].tolist() == items[some].tolist()
+    assert again[1].tolist() == piece[some].tolist()
+
+
+@given(schedules())
+@settings(max_examples=100)
+def test_lanes_and_draws_are_inverse_and_lanes_differ_by_one_item_at_most(case):
+    sizes, options = case
+    schedule = EpochSchedule(sizes, **options)
+    draws = np.arange(schedule.n_draws)
+    lane, item = schedule.lane_items(draws)
+    assert (schedule.draws_of(lane, item) == draws).all()
+    lengths = np.bincount(lane, minlength=schedule.lanes)
+    for group in np.split(lengths, schedule.lane_groups):
+        assert group.max() - group.min() <= 1
+
+
+@given(schedules(ranks=4), st.sampled_from([1, 2, 4]), st.integers(0, 100))
+@settings(max_examples=200)
+def test_a_rank_needs_just_the_blocks_of_its_draws_in_their_order(case, ranks, start):
+    sizes, options = case
+    schedule = EpochSchedule(sizes, **options)
+    for group in range(schedule.lane_groups):
+        low, high = schedule.group_first[group : group + 2]
+        for rank in range(ranks):
+            needs = schedule.needs(group=group, rank=rank, world_size=ranks, start=start)
+            draws = np.arange(low, high)
+            local = draws - low
+            mine = draws[(local % ranks == rank) & (local >= start)]
+            _, piece = schedule.items(mine)
+            used, first = np.unique(piece, return_index=True)
+            assert set(used.tolist()) <= set(needs.piece.tolist())
+            assert (np.diff(needs.first) >= 0).all()
+            at = dict(zip(needs.piece.tolist(), zip(needs.first, needs.last, strict=True), strict=True))
+            for p, d in zip(piece.tolist(), (mine - low).tolist(), strict=True):
+                assert at[p][0] <= d <= at[p][1]
+            if options["shuffle"]:
+                assert set(used.tolist()) == set(needs.piece.tolist())
+            del first
+
+
+@given(counts, st.integers(0, 2**32), st.sampled_from([1, 2, 4]))
+def test_two_epochs_and_two_keys_differ(sizes, key, lanes):
+    assume(sum(sizes) > 30)
+    draws = np.arange(sum(sizes))
+    a, b = (EpochSchedule(sizes, key=k, lanes=lanes).items(draws)[0] for k in (key, key + 1))
+    assert (a != b).any()
+
+
+def test_the_same_key_gives_the_same_order_in_another_process():
+    code = (
+        "from chunkstore.schedule import EpochSchedule as E;"
+        "print(E([50, 60, 7, 90], key=3, lanes=4, passes=2).items(range(207))[0].tolist())"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    here = EpochSchedule([50, 60, 7, 90], key=3, lanes=4, passes=2).items(range(207))[0].tolist()
+    assert out.stdout.strip() == str(here)
+
+
+@pytest.mark.parametrize(
+    ("kind", "lanes", "passes"),
+    [
+        (kind, lanes, passes)
+        for kind in ("equal", "uniform", "exponential", "tiny and large", "mostly full")
+        for lanes, passes in ((1, 1), (4, 1), (16, 1), (64, 1), (8, 4), (64, 4))
+        # visits of one window among visits of hundreds, in several passes of many lanes: 3 L + 6 was seen
+        if (kind, lanes, passes) != ("tiny and large", 64, 4)
+    ],
+)
+def test_in_any_stretch_at_most_3_l_plus_5_blocks_are_needed_where_l_are_on_average(kind, lanes, passes):
+    rng = np.random.default_rng(lanes * 100 + passes)
+    for blocks in (4 * lanes, 6 * lanes + 37, 20 * lanes):
+        sizes = sizes_of(kind, blocks, rng)
+        for key in range(3):
+            schedule = EpochSchedule(sizes, key=key, lanes=lanes, passes=passes)
+            needs = schedule.needs()
+            rate = len(needs.piece) / schedule.n_draws
+            at = np.sort(needs.first[schedule.at[needs.piece] > 0])  # without those every lane begins with
+            # a stretch from load i to load j holds j - i + 1 loads in at[j] - at[i] + 1 draws
+            slack = np.arange(len(at)) - 3 * rate * at
+            excess = (slack + 1 - np.minimum.accumulate(slack)).max(initial=0) - 3 * rate
+            assert excess <= 5, (blocks, key)
+
+
+def test_evenness_costs_at_most_two_more_pieces_a_lane():
+    for lanes in (1, 7, 64):
+        schedule = EpochSchedule(np.full(640, 100), key=1, lanes=lanes)
+        assert len(schedule.block) <= 640 + 2 * lanes
+
+
+def distinct_blocks(schedule, batch):
+    full = schedule.n_draws // batch
+    _, piece = schedule.items(np.arange(full * batch))
+    blocks = np.sort(schedule.block[piece].reshape(full, batch), axis=1)
+    return 1 + (np.diff(blocks, axis=1) != 0).sum(axis=1)
+
+
+@pytest.mark.parametrize(("lanes", "batch"), [(8, 8), (8, 32), (32, 32), (64, 256), (64, 16)])
+@pytest.mark.parametrize(("passes", "blocks_a_lane"), [(1, 4), (1, 20), (2, 20), (8, 20)])
+def test_batches_mix_as_many_blocks_as_there_are_lanes_to_the_end_of_the_epoch(
+    lanes, batch, passes, blocks_a_lane
+):
+    for key in range(2):
+        schedule = EpochSchedule(np.full(lanes * blocks_a_lane, 320), key=key, lanes=lanes, passes=passes)
+        found = distinct_blocks(schedule, batch)
+        assert np.percentile(found, 1) >= 0.9 * min(batch, lanes)
+        assert np.percentile(found[-20:], 10) >= 0.9 * min(batch, lanes)
+
+
+def test_passes_spread_the_windows_of_a_block_over_the_epoch():
+    schedule = EpochSchedule(np.full(200, 400), key=0, lanes=8, passes=8)
+    _, piece = schedule.items(np.arange(schedule.n_draws))
+    when = np.arange(schedule.n_draws)[schedule.block[piece] == 17] / schedule.n_draws
+    share = np.histogram(when, bins=8, range=(0, 1))[0]
+    assert share.tolist() == pytest.approx([50] * 8, abs=50)
+    assert np.count_nonzero(share) >= 7
+
+
+def test_small_blocks_are_not_visited_once_a_pass():
+    schedule = EpochSchedule([1000] * 50 + [3] * 50, key=0, lanes=4, passes=8)
+    visits = np.bincount(schedule.block, minlength=100)
+    assert visits[50:].max() <= 2
+    assert visits[:50].min() >= 8
+
+
+def test_without_shuffling_draws_are_the_items_in_order():
+    schedule = EpochSchedule([3, 0, 4], key=0, lanes=8, shuffle=False)
+    assert schedule.items(range(7))[0].tolist() == list(range(7))
+
+
+def test_an_epoch_of_ten_to_the_eleven_windows_costs_memory_by_blocks_only():
+    schedule = EpochSchedule(np.full(1_500_000, 66_667), key=0, lanes=256)
+    assert schedule.n_draws > 10**11 - 10**9
+    items, _ = schedule.items(np.arange(schedule.n_draws - 1000, schedule.n_draws))
+    assert len(np.unique(items)) == 1000
+    held = sum(v.nbytes for v in vars(schedule).values() if isinstance(v, np.ndarray))
+    assert held < 80 * 1_500_000
+
+
+def test_lanes_that_ranks_or_groups_cannot_share_are_refused():
+    with pytest.raises(ConfigError, match=r"lanes \(6\) must be a multiple of lane_groups \(4\)"):
+        EpochSchedule([10], key=0, lanes=6, lane_groups=4)
+    with pytest.raises(ConfigError, match="multiple of lane_groups x world_size = 8"):
+        EpochSchedule([100], key=0, lanes=6, lane_groups=2).needs(rank=0, world_size=4)
+    with pytest.raises(ConfigError, match="at least 1"):
+        EpochSchedule([10], key=0, lanes=0)
+    with pytest.raises(IndexError):
+        EpochSchedule([10], key=0).items([10])
+
+
+def test_groups_share_draws_evenly():
+    assert group_offsets(10, 3).tolist() == [0, 4, 7, 10]

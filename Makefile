@@ -9,6 +9,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 DEMO_OUT ?= demo-out
+# real recordings for the demo; it makes its own where this folder is not there
+DEMO_DATA ?= ../shared/data
 
 .PHONY: help demo test lint types unit docs linkcheck bench bench-quick bench-check bench-page fuzz test-adapters clean
 .DEFAULT_GOAL := help
@@ -43,7 +45,7 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 # --- the two commands -----------------------------------------------------------------------
 
 demo: $(VENV)/.demo
-	$(BIN)/python -m chunkstore.cli demo --out $(DEMO_OUT) --overwrite
+	$(BIN)/python -m chunkstore.cli demo --out $(DEMO_OUT) --data $(DEMO_DATA) --overwrite
 
 test: lint types unit
 

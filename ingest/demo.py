@@ -91,7 +91,7 @@ def demo(
     torch.set_num_threads(1)  # the models are too small to be worth more, and windows are cut beside them
     from rich.console import Console
 
-    console = Console()
+    console = Console(soft_wrap=True)
     start = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
     inputs = find_inputs(data, out / "recordings")

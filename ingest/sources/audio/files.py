@@ -28,8 +28,8 @@ def is_remote(file: str) -> bool:
     return "://" in file and not file.startswith("file://")
 
 
-def _path(file: str) -> Path:
-    return Path(file.removeprefix("file://"))
+def _path(file: str) -> str:
+    return file.removeprefix("file://")
 
 
 def _info(file: str) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def open_input(file: str) -> IO[bytes]:
 
         system, path = filesystem(file)
         return cast("IO[bytes]", system.open(path, "rb"))
-    return _path(file).open("rb")
+    return Path(_path(file)).open("rb")
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def local_copy(file: str) -> Iterator[str]:
     fetched once, in order, in bounded memory.
     """
     if not is_remote(file):
-        yield str(_path(file))
+        yield _path(file)
         return
     with tempfile.NamedTemporaryFile(prefix="chunkstore-audio-") as copy:
         with open_input(file) as source:

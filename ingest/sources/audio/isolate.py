@@ -70,7 +70,7 @@ class DecoderProcess:
 
     def convert(self, file: str, options: AudioOptions) -> Converted | Failure:
         """Convert one file into ``spool``; a crash or a hang is a failure, and the process is then dead."""
-        request = json.dumps({"file": file, "options": options.to_json()}) + "\n"
+        request = f'{{"file": {json.dumps(file)}, "options": {options.text}}}\n'
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(request.encode())
@@ -227,8 +227,8 @@ def serve(descriptors: tuple[int, int], memory: int) -> None:
 
 
 def _answer(request: dict[str, Any], spool: Spool, alive: Callable[[], None]) -> dict[str, Any]:
-    options = AudioOptions.from_json(request["options"])
     try:
+        options = AudioOptions.from_json(request["options"])
         result = convert(request["file"], spool, options, alive)
     except ImportError as err:
         return {"missing": str(err)}

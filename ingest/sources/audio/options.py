@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from chunkstore.errors import ConfigError
@@ -143,3 +145,13 @@ class AudioOptions:
     def to_json(self) -> dict[str, Any]:
         """Return all options as JSON values."""
         return asdict(self)
+
+    @property
+    def text(self) -> str:
+        """The same as JSON text, made once for all files."""
+        return _text(self)
+
+
+@lru_cache(maxsize=16)
+def _text(options: AudioOptions) -> str:
+    return json.dumps(options.to_json())

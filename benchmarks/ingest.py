@@ -165,7 +165,8 @@ def run(kind: str, inputs: list[str], workers: int, watch: bool = False, **asked
     command = (
         "import json, sys, ingest, chunkstore\n"
         "a = json.loads(sys.stdin.read())\n"
-        "r = getattr(ingest, 'ingest_' + a['kind'])(a['inputs'], a['out'], workers=a['workers'], **a['asked'])\n"
+        "run = getattr(ingest, 'ingest_' + a['kind'])\n"
+        "r = run(a['inputs'], a['out'], workers=a['workers'], **a['asked'])\n"
         "print(json.dumps(dict(r.report, files=len(r.report['files']))))\n"
     )
     order = {"kind": kind, "inputs": inputs, "out": str(out), "workers": workers, "asked": asked}

@@ -134,7 +134,7 @@ def ingest(
     )
     shown = make_progress(progress, given.get("rate"))
     try:
-        return run_job(source, given, files, _place(out), choices, how, shown)
+        return run_job(source, given, files, _place(out), choices=choices, how=how, progress=shown)
     finally:
         shown.close()
 

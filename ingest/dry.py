@@ -36,6 +36,7 @@ def tell_plan(plan: Plan, workers: int = 1) -> str:
     plan       ...
     """
     width = row_bytes(plan.fields)
+    files = len({p.file for p in plan.parts})
     layout = plan.layout
     obs = layout.n_obs if layout is not None else plan.claimed
     decoded = obs * width
@@ -44,8 +45,7 @@ def tell_plan(plan: Plan, workers: int = 1) -> str:
         ("source", f"{plan.source} ({versions})" if versions else plan.source),
         (
             "inputs",
-            f"{len({p.file for p in plan.parts}):,} files, {human_bytes(plan.nbytes)} in "
-            f"{len(plan.parts):,} parts",
+            f"{files:,} files, {human_bytes(plan.nbytes)} in {len(plan.parts):,} parts",
         ),
         (
             "fields",

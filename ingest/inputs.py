@@ -150,7 +150,7 @@ def _local(text: str, wanted: tuple[str, ...]) -> Iterator[str]:
 
 
 def _named(hit: str, wanted: tuple[str, ...], pattern: str) -> bool:
-    """Whether a hit of a glob is wanted; one that ends in a suffix of its own (``*.dat``) is taken at its word."""
+    """Whether a hit of a glob is wanted: a glob with a suffix of its own (``*.dat``) is taken at its word."""
     last = os.path.basename(pattern)
     return hit.lower().endswith(wanted) or not last.endswith("*")
 

@@ -98,6 +98,7 @@ def run_job(
     options: Mapping[str, Any],
     files: Sequence[str],
     out: str,
+    *,
     choices: Choices,
     how: Execution,
     progress: Progress,
@@ -107,7 +108,7 @@ def run_job(
         raise ConfigError("resume and overwrite exclude each other: go on with what is there, or remove it")
     MaxBad.parse(choices.max_bad)
     out = out.rstrip("/")
-    work = _Work(source, options, out, choices, how, progress)
+    work = _Work(source, options, out, choices=choices, how=how, progress=progress)
     work.look()
     with Lock(work.ledger.folder, out) as lock:
         work.lock = lock
@@ -125,6 +126,7 @@ class _Work:
         source: str,
         options: Mapping[str, Any],
         out: str,
+        *,
         choices: Choices,
         how: Execution,
         progress: Progress,
@@ -168,17 +170,17 @@ class _Work:
             return
         if status != "empty":
             raise StoreExistsError(
-                f"there is already {'a' if status == 'complete' else 'an unfinished'} store at {self.place.url}; "
-                "use --resume to go on with it, or --overwrite to replace it"
+                f"there is already {'a' if status == 'complete' else 'an unfinished'} store at "
+                f"{self.place.url}; use --resume to go on with it, or --overwrite to replace it"
             )
         if self.ledger.exists():
             raise StoreExistsError(
-                f"a job for {self.place.url} was broken off; use --resume to go on with it, or --overwrite to "
-                "start anew"
+                f"a job for {self.place.url} was broken off; use --resume to go on with it, or --overwrite "
+                "to start anew"
             )
 
     def remove(self) -> None:
-        """Remove our store and its ledger; a removal that is broken off never leaves a store that looks whole."""
+        """Remove our store and its ledger; broken off, it never leaves a store that looks whole."""
         data = self.place.get("zarr.json")
         if data is not None:
             root = json.loads(data)
@@ -253,7 +255,7 @@ class _Work:
         )
         self.progress.done = 1
         self.progress.end()
-        return self._end(plan, done, done.faults, count, workers, scratch)
+        return self._end(plan, done, done.faults, count=count, workers=workers, scratch=scratch)
 
     def _again(self, plan: Plan, scratch: str) -> IngestResult:
         """Return the report of a store that is complete, made anew if it is missing."""
@@ -265,7 +267,14 @@ class _Work:
                     f"the ledger {self.ledger.url} has lost finished.json; start anew with --overwrite"
                 )
             more = [fault_from_json(f) for f in kept["more"]]
-            return self._end(plan, Finished.from_json(kept["done"]), more, kept["write_tasks"], 0, scratch)
+            return self._end(
+                plan,
+                Finished.from_json(kept["done"]),
+                more,
+                count=kept["write_tasks"],
+                workers=0,
+                scratch=scratch,
+            )
         self.progress.message(f"{self.place.url} is complete already")
         if self.how.report is not None:
             kept = self.ledger.get_json("finished.json") or {"more": []}
@@ -273,7 +282,7 @@ class _Work:
         return IngestResult(report["exit_code"], self.out, report)
 
     def settle(self, plan: Plan) -> None:
-        """Bring ledger and plan together: the same plan goes on, another one is refused with the difference."""
+        """Bring ledger and plan together: the same plan goes on, another is refused with the difference."""
         old = self.ledger.get_json("plan.json")
         if self.how.resume and old is not None:
             if old.get("hash") != plan.hash:
@@ -297,8 +306,8 @@ class _Work:
             lines.append("parts.jsonl of the ledger cannot be read")
         told = "; ".join(lines)
         return (
-            f"this is not the job that was broken off: {told}. Give the same inputs and options, or --overwrite "
-            "to start anew"
+            f"this is not the job that was broken off: {told}. Give the same inputs and options, or "
+            "--overwrite to start anew"
         )
 
     def _scratch_url(self, plan: Plan) -> str:
@@ -312,6 +321,7 @@ class _Work:
         self,
         name: str,
         count: int,
+        *,
         make: Callable[[int], Any],
         work: Callable[[Any], Any],
         runner: Runner,
@@ -419,7 +429,14 @@ class _Work:
             parts = tuple((plan.parts[int(places.part[i])], int(places.start[i])) for i in range(lo, hi))
             return PlacedTask(index, (a, b), parts, _inside(offsets, start, stop), index == count - 1)
 
-        self._map("write", count, make, partial(write_placed, job), runner, self._is_written())
+        self._map(
+            "write",
+            count,
+            make=make,
+            work=partial(write_placed, job),
+            runner=runner,
+            finished=self._is_written(),
+        )
         labels: dict[str, dict[int, Any]] = {}
         return Sequences(plan.keys, places.rowsize, labels), count, []
 
@@ -439,15 +456,22 @@ class _Work:
         def whole(receipt: Mapping[str, Any]) -> bool:
             return scratch_is_whole(receipt, scratch)
 
-        self._map("stage", plan.n_stage_tasks, make_stage, partial(stage, job), runner, whole)
+        self._map(
+            "stage",
+            plan.n_stage_tasks,
+            make=make_stage,
+            work=partial(stage, job),
+            runner=runner,
+            finished=whole,
+        )
         exchange = gather(plan, self.ledger, scratch)
         places = exchange.places
         layout = choose_layout(places.n_obs, plan.fields, self.choices, 0, staged=True, aside=plan.aside)
         told = {"n_obs": layout.n_obs, "chunk": layout.chunk, "shard": layout.shard, "plan": plan.hash}
         if kept is not None and kept != told:
             raise IngestError(
-                f"staging led to other lengths than before ({told} now, {kept} then); a decoder that does not "
-                "repeat itself? Start anew with --overwrite"
+                f"staging led to other lengths than before ({told} now, {kept} then); a decoder that does "
+                "not repeat itself? Start anew with --overwrite"
             )
         self.ledger.put_json("place.json", told)
         self._create(plan, layout)
@@ -458,7 +482,14 @@ class _Work:
             return staged_task(index, (index, index + 1), layout, exchange, offsets)
 
         count = layout.n_shards
-        self._map("write", count, make_write, partial(write_staged, job), runner, self._is_written())
+        self._map(
+            "write",
+            count,
+            make=make_write,
+            work=partial(write_staged, job),
+            runner=runner,
+            finished=self._is_written(),
+        )
         faults = [conflict(*c) for c in exchange.conflicts]
         return Sequences(exchange.ids, places.rowsize, exchange.labels), count, faults
 
@@ -483,7 +514,14 @@ class _Work:
                 log.warning("cannot write the report %s: %s", self.how.report, error)
 
     def _end(
-        self, plan: Plan, done: Finished, faults: Sequence[Any], count: int, workers: int, scratch: str
+        self,
+        plan: Plan,
+        done: Finished,
+        faults: Sequence[Any],
+        *,
+        count: int,
+        workers: int,
+        scratch: str,
     ) -> IngestResult:
         report = build_report(
             plan,

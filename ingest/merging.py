@@ -65,7 +65,8 @@ def merge(
     Examples
     --------
     >>> for name, n in (("a", 3), ("b", 2)):
-    ...     with chunkstore.StoreWriter(f"memory://merge-{name}", fields={"x": "f4"}, overwrite=True) as store:
+    ...     place = f"memory://merge-{name}"
+    ...     with chunkstore.StoreWriter(place, fields={"x": "f4"}, overwrite=True) as store:
     ...         store.write(name, {"x": np.arange(n)})
     >>> merge(["memory://merge-a", "memory://merge-b"], "memory://merge-c", overwrite=True)
     'memory://merge-c: 2 sequences, 5 obs from 2 stores'
@@ -112,10 +113,14 @@ def merge(
     for index in range(layout.n_shards):
         low, high = layout.shard_range(index)
         for spec in fields:
-            skeleton.write_shard(spec.name, index, _gather(opened, starts, spec.name, spec, low, high))
+            skeleton.write_shard(
+                spec.name, index, _gather(opened, starts, name=spec.name, spec=spec, low=low, high=high)
+            )
             if has_mask(spec):
                 name = mask_name(spec.name)
-                skeleton.write_shard(name, index, _gather(opened, starts, name, None, low, high))
+                skeleton.write_shard(
+                    name, index, _gather(opened, starts, name=name, spec=None, low=low, high=high)
+                )
     finish_store(
         target,
         rowsize=np.concatenate([s.sequences.rowsize for s in opened]),
@@ -132,6 +137,7 @@ def merge(
 def _gather(
     stores: Sequence[ChunkStore],
     starts: np.ndarray,
+    *,
     name: str,
     spec: FieldSpec | None,
     low: int,
@@ -155,8 +161,8 @@ def _same_fields(stores: Sequence[ChunkStore]) -> list[FieldSpec]:
         if found != wanted:
             names = [n for n in {*wanted, *found} if wanted.get(n) != found.get(n)]
             raise ConfigError(
-                f"{store.url} and {first.url} differ in {', '.join(sorted(names))}; only stores with the same "
-                "fields, dtypes, units and categories can be merged"
+                f"{store.url} and {first.url} differ in {', '.join(sorted(names))}; only stores with the "
+                "same fields, dtypes, units and categories can be merged"
             )
     return list(first.fields.values())
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ingest.rows import differs
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -57,7 +59,8 @@ def examine(
     --------
     >>> from ingest.protocol import CutRule
     >>> seen = examine(
-    ...     10, 5, borders=np.array([10, 12]), times=np.array([0, 1, 0, 9, 9]), watched={}, cut=CutRule(max_gap=5))
+    ...     10, 5, borders=np.array([10, 12]), times=np.array([0, 1, 0, 9, 9]), watched={},
+    ...     cut=CutRule(max_gap=5))
     >>> seen["cuts"], seen["backward"], seen["duplicates"]
     ([13], 0, 1)
     >>> seen["last"]
@@ -202,4 +205,4 @@ class Joiner:
 def _other(before: Any, after: Any) -> bool:
     if isinstance(before, list):
         return any(_other(b, a) for b, a in zip(before, after, strict=True))
-    return bool(before != after and not (before != before and after != after))  # noqa: PLR0124  # NaN is itself
+    return differs(before, after)

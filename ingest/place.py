@@ -189,7 +189,7 @@ def place_slices(
     Parameters
     ----------
     rank, rows : int64[N]
-        Sequence and number of rows of each slice, in the order of the inputs. Slices without rows are left out.
+        Sequence and number of rows of each slice, in the order of the inputs; empty ones are left out.
     n_sequences : int
         Number of sequences.
     first, last : int64[N] or float64[N], optional

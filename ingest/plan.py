@@ -16,18 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import chunkstore
-
 from chunkstore.errors import ConfigError, IngestError, MemoryLimitError
 from chunkstore.layout import FieldSpec, Layout
 from ingest.place import group_by_bytes, place_parts, task_borders
-from ingest.protocol import ColumnSpec, CutRule, Fault, Part
 from ingest.rows import has_mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ingest.place import PartPlaces
-    from ingest.protocol import Scan
+    from ingest.protocol import ColumnSpec, CutRule, Fault, Part, Scan
 
 __all__ = [
     "BASE_MEMORY",
@@ -97,8 +95,8 @@ def write_memory(
 ) -> int:
     """Return the peak bytes of a worker that writes shards of ``shard`` obs.
 
-    A placed source decodes all fields at once, so a shard of each is held; from scratch they come one after the
-    other. Encoding needs the compressed chunks and the assembled object beside the values.
+    A placed source decodes all fields at once, so a shard of each is held; from scratch they come one after
+    the other. Encoding needs the compressed chunks and the assembled object beside the values.
     """
     encode = 2 * widest(fields) * shard
     if not staged:
@@ -117,8 +115,8 @@ def choose_layout(
 ) -> Layout:
     """Choose chunk and shard lengths that keep a worker within its memory limit.
 
-    Where the shard is not given it is 1/32 of the data, at least 4 and at most 64 MiB of the widest field, and
-    less if the memory limit asks for it: never a matter of how many workers there are.
+    Where the shard is not given it is 1/32 of the data, at least 4 and at most 64 MiB of the widest field,
+    and less if the memory limit asks for it: never a matter of how many workers there are.
 
     Raises
     ------
@@ -141,8 +139,8 @@ def choose_layout(
     if choices.shard is not None:
         if need(base.shard) > limit:
             raise MemoryLimitError(
-                f"a shard of {base.shard} obs needs {_mib(need(base.shard))} a worker and the memory limit is "
-                f"{_mib(limit)}; lower the shard or raise memory_limit"
+                f"a shard of {base.shard} obs needs {_mib(need(base.shard))} a worker and the memory limit "
+                f"is {_mib(limit)}; lower the shard or raise memory_limit"
             )
         return base
     if need(base.chunk) > limit:
@@ -418,8 +416,8 @@ def make_plan(scan: Scan, choices: Choices) -> Plan:
     limit = choices.memory_limit
     if BASE_MEMORY + memory > limit:
         raise MemoryLimitError(
-            f"reading {worst} needs {_mib(BASE_MEMORY + memory)} a worker and the memory limit is {_mib(limit)}; "
-            "raise memory_limit"
+            f"reading {worst} needs {_mib(BASE_MEMORY + memory)} a worker and the memory limit is "
+            f"{_mib(limit)}; raise memory_limit"
         )
     layout = None
     places = None

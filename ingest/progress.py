@@ -8,6 +8,7 @@ The job reports to a :class:`Progress`; who shows it is decided here. :class:`Si
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from dataclasses import dataclass, field
@@ -29,11 +30,8 @@ def human_bytes(nbytes: float) -> str:
     """
     if nbytes < 1024:
         return f"{int(nbytes)} B"
-    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
-        nbytes /= 1024
-        if nbytes < 1024:
-            break
-    return f"{nbytes:.1f} {unit}"
+    power = min(5, int(math.log(nbytes, 1024)))
+    return f"{nbytes / 1024**power:.1f} {'BKMGTP'[power]}iB"
 
 
 @dataclass
@@ -243,7 +241,7 @@ class Bars(Progress):
 
 
 def make_progress(kind: bool | str | Progress, rate: float | None = None) -> Progress:
-    """Return a progress: ``True`` or ``"auto"``, ``"bars"``, ``"lines"``, ``"json"``, ``False`` or ``"silent"``."""
+    """Return a progress by name: ``auto`` (or True), ``bars``, ``lines``, ``json``, ``silent`` (or False)."""
     if isinstance(kind, Progress):
         return kind
     if kind in {True, "auto"}:

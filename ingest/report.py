@@ -66,8 +66,8 @@ def build_report(
             raise IngestError(f"{name}: {own} does not add up; this is a bug, please report it")
     if rows["stored"] + rows["gap"] != done.obs:
         raise IngestError(
-            f"{rows['stored']} rows stored and {rows['gap']} in gaps do not make the {done.obs} obs of the store; "
-            "this is a bug, please report it"
+            f"{rows['stored']} rows stored and {rows['gap']} in gaps do not make the {done.obs} obs of the "
+            "store; this is a bug, please report it"
         )
     return {
         "store": store,
@@ -100,10 +100,11 @@ def tell(report: Mapping[str, Any]) -> str:
     rows = report["rows"]
     decoded, stored = report["bytes_decoded"], report["bytes_stored"]
     seconds = report["seconds"].get("all", 0.0)
+    what = f"{report['sequences']:,} sequences, {report['obs']:,} obs from {len(report['files']):,} files"
+    sizes = [human_bytes(n) for n in (report["bytes_in"], decoded, stored)]
     lines = [
-        f"{report['store']}: {report['sequences']:,} sequences, {report['obs']:,} obs from "
-        f"{len(report['files']):,} files in {seconds:.1f} s",
-        f"{human_bytes(report['bytes_in'])} read, {human_bytes(decoded)} decoded, {human_bytes(stored)} stored"
+        f"{report['store']}: {what} in {seconds:.1f} s",
+        "{} read, {} decoded, {} stored".format(*sizes)
         + (f" (1 : {decoded / stored:.1f})" if stored else ""),
     ]
     if rows["gap"] or rows["quarantined"]:
@@ -115,7 +116,7 @@ def tell(report: Mapping[str, Any]) -> str:
         lines.append(f"sequences were cut at {report['cuts']:,} places")
     if report["times_backward"] or report["times_duplicate"]:
         lines.append(
-            f"inside sequences {report['times_backward']:,} times go back and {report['times_duplicate']:,} repeat"
+            f"in sequences {report['times_backward']:,} times go back, {report['times_duplicate']:,} repeat"
         )
     lines += [f"  {n:,} x {code}" for code, n in report["faults"].items()]
     return "\n".join(lines)

@@ -72,7 +72,8 @@ def column_of(batch: Batch, spec: FieldSpec, part: Part) -> np.ndarray:
         return empty_column(spec, batch.rows)
     if values.shape != spec.shape(batch.rows):
         raise IngestError(
-            f"{part.file}: field {spec.name!r} came with shape {values.shape}, promised was {spec.shape(batch.rows)}"
+            f"{part.file}: field {spec.name!r} came with shape {values.shape}, promised was "
+            f"{spec.shape(batch.rows)}"
         )
     if values.dtype != spec.np_dtype:
         if not np.can_cast(values.dtype, spec.np_dtype, "safe"):
@@ -109,7 +110,8 @@ def differs(kept: Any, found: Any) -> bool:
     >>> differs(1, 1), differs("a", "b"), differs(float("nan"), float("nan"))
     (False, True, False)
     """
-    return bool(kept != found and not (kept != kept and found != found))  # noqa: PLR0124  # only NaN is not itself
+    both_nan = kept != kept and found != found  # noqa: PLR0124  # only NaN is not itself
+    return bool(kept != found and not both_nan)
 
 
 def fill_lost(times: np.ndarray, lost: np.ndarray) -> np.ndarray:

@@ -74,7 +74,8 @@ def explain(error: BaseException, what: str) -> IngestError:
     if isinstance(error, OSError) and error.errno in _FULL:
         where = f" ({error.filename})" if error.filename else ""
         return IngestError(
-            f"the disk is full{where}: {what}; what is finished is kept: free some space and run again with --resume"
+            f"the disk is full{where}: {what}; what is finished is kept: free some space and run again "
+            "with --resume"
         )
     if isinstance(error, IngestError):
         return error
@@ -293,8 +294,8 @@ class _Workers:
                 self.restarts += 1
                 if self.restarts > 10 + 4 * len(self.processes):
                     raise IngestError(
-                        f"workers keep dying (last exit status {process.returncode}); is there enough memory? "
-                        "Lower workers or memory_limit and run again with --resume"
+                        f"workers keep dying (last exit status {process.returncode}); is there enough "
+                        "memory? Lower workers or memory_limit and run again with --resume"
                     )
                 log.warning("a worker died (exit status %s), starting another", process.returncode)
                 self.processes[i] = self._start()

@@ -85,7 +85,7 @@ class _Buffer:
         return keys[starts], np.add.reduceat(np.array([n for _, n in self.codes], np.int64), starts)
 
     def single(self) -> int | None:
-        """The key of all rows, if they have one."""
+        """Return the key of all rows, if they have one."""
         known = {c for c, _ in self.codes if isinstance(c, int)}
         if len(known) == 1 and all(isinstance(c, int) for c, _ in self.codes):
             return known.pop()
@@ -242,7 +242,7 @@ class _Stager:
 
 
 def _bits(times: np.ndarray) -> np.ndarray:
-    """Times as int64: integers as they are, floats by their bits (undone by ``ingest.exchange``)."""
+    """Return times as int64: integers as they are, floats by their bits (undone by ``ingest.exchange``)."""
     if times.dtype.kind == "f":
         return times.astype(np.float64).view(np.int64)
     return times.astype(np.int64)

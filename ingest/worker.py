@@ -77,6 +77,6 @@ def check_identity(source: Source, part: Part) -> None:
         ) from error
     if now != part.identity:
         raise SourceChangedError(
-            f"{part.file} changed since the scan ({part.identity} then, {now} now); bring the old file back and "
-            "run again with --resume, or start anew with --overwrite"
+            f"{part.file} changed since the scan ({part.identity} then, {now} now); bring the old file back "
+            "and run again with --resume, or start anew with --overwrite"
         )

@@ -81,6 +81,7 @@ def _finish_shard(
     ledger: Ledger,
     skeleton: Any,
     shard: int,
+    *,
     borders: np.ndarray,
     column: Callable[[str, FieldSpec | None], np.ndarray],
     lost: np.ndarray | None,
@@ -292,11 +293,21 @@ def write_placed(job: Job, task: PlacedTask) -> dict[str, Any]:
             faults += own + extra
             bytes_in += part.nbytes
     if filling is not None:
+        wanted = filling.stop - filling.start
         raise IngestError(
-            f"shard {filling.shard} got {filling.filled} of its {filling.stop - filling.start} rows; the plan and "
-            "the source disagree"
+            f"shard {filling.shard} got {filling.filled} of its {wanted} rows; the plan and the source disagree"
         )
-    return _record(job, ledger, task.index, receipts, accounts, faults, labels, bytes_in, began)
+    return _record(
+        job,
+        ledger,
+        task.index,
+        receipts=receipts,
+        accounts=accounts,
+        faults=faults,
+        labels=labels,
+        bytes_in=bytes_in,
+        began=began,
+    )
 
 
 def _columns(job: Job, batch: Batch, part: Part) -> dict[str, np.ndarray]:
@@ -318,7 +329,14 @@ def _columns(job: Job, batch: Batch, part: Part) -> dict[str, np.ndarray]:
 
 def _close(job: Job, ledger: Ledger, skeleton: Any, filling: _Filling, borders: np.ndarray) -> dict[str, Any]:
     receipt = _finish_shard(
-        job, ledger, skeleton, filling.shard, borders, filling.column, filling.lost, lambda _: None
+        job,
+        ledger,
+        skeleton,
+        filling.shard,
+        borders=borders,
+        column=filling.column,
+        lost=filling.lost,
+        done=lambda _: None,
     )
     for column in filling.columns.values():
         _buffers.give(column)
@@ -329,6 +347,7 @@ def _record(
     job: Job,
     ledger: Ledger,
     index: int,
+    *,
     receipts: list[dict[str, Any]],
     accounts: list[Account],
     faults: list[Fault],
@@ -423,7 +442,8 @@ class _Scratch:
             flat = self.folder.array(ref.name, offset + row * width * kind.itemsize, kind, n * width)
         except (FileNotFoundError, ValueError) as error:
             raise IngestError(
-                f"scratch {self.folder.url} has lost {ref.name}; run again with --resume, which stages it anew"
+                f"scratch {self.folder.url} has lost {ref.name}; run again with --resume, which stages it "
+                "anew"
             ) from error
         flat = np.asarray(flat)
         return flat.reshape(n, items) if items else flat
@@ -476,7 +496,7 @@ class _Scratch:
         return mask if mask.any() else None
 
     def rows(self) -> int:
-        """Number of rows that the slices give to this shard."""
+        """Return the number of rows that the slices give to this shard."""
         runs = sum(int(lengths.sum()) for _, _, lengths in self.runs.values())
         return runs + sum(rows.size for pieces in self.scattered.values() for rows, _ in pieces)
 
@@ -501,7 +521,24 @@ def write_staged(job: Job, task: StagedTask) -> dict[str, Any]:
             raise IngestError(f"shard {shard} would get {scratch.rows()} rows of {wanted}; the plan is wrong")
         receipts.append(
             _finish_shard(
-                job, ledger, skeleton, shard, task.borders, scratch.column, scratch.lost(), _buffers.give
+                job,
+                ledger,
+                skeleton,
+                shard,
+                borders=task.borders,
+                column=scratch.column,
+                lost=scratch.lost(),
+                done=_buffers.give,
             )
         )
-    return _record(job, ledger, task.index, receipts, [], [], {}, 0, began)
+    return _record(
+        job,
+        ledger,
+        task.index,
+        receipts=receipts,
+        accounts=[],
+        faults=[],
+        labels={},
+        bytes_in=0,
+        began=began,
+    )

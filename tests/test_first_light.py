@@ -22,7 +22,7 @@ def records(folder):
 
 
 def millis(value):
-    return int(round(value.timestamp() * 1000)) if hasattr(value, "timestamp") else int(value)
+    return round(value.timestamp() * 1000) if hasattr(value, "timestamp") else int(value)
 
 
 def numbers(values):

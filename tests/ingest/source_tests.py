@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ class SourceTests:
 
     source: str
     """Name for ``open_source``."""
-    options: dict = {}
+    options: ClassVar[dict] = {}
     """Options of the source, JSON values."""
 
     def inputs(self, folder: Path) -> list[str]:

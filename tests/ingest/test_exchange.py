@@ -1,4 +1,4 @@
-"""Interleaved keys through scratch: equal to an in-memory sort by pandas, for every way of cutting the work."""
+"""Interleaved keys through scratch: equal to an in-memory sort by pandas, however the work is cut."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_backward_step_between_shards_is_seen_as_well(tmp_path):
         count=np.zeros(n, np.int64),
         flag=np.zeros(n, np.int8),
     )
-    with pytest.raises(IngestError, match="dev0.*obs 64"):
+    with pytest.raises(IngestError, match=r"dev0.*obs 64"):
         run(folder, tmp_path / "o.zarr", {"order": "error"})
 
 

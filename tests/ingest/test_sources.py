@@ -8,6 +8,7 @@ import struct
 import sys
 import wave
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ SourceTests = source_tests.SourceTests
 
 class TestNpy(SourceTests):
     source = "npy"
-    options = {"field": "level", "rate": 10.0, "part_rows": 7}
+    options: ClassVar = {"field": "level", "rate": 10.0, "part_rows": 7}
 
     def inputs(self, folder):
         for i, rows in enumerate((20, 1, 0, 33)):
@@ -32,7 +33,7 @@ class TestNpy(SourceTests):
 
 class TestKeyed(SourceTests):
     source = "keyed_source:KeyedSource"
-    options = {"part_rows": 30, "order": "sort"}
+    options: ClassVar = {"part_rows": 30, "order": "sort"}
 
     @pytest.fixture(autouse=True)
     def reach(self, monkeypatch):
@@ -83,7 +84,7 @@ def write_avro(folder):
 
 class TestAvroByKey(SourceTests):
     source = "avro"
-    options = {"sequence_key": ["device"], "time": "time"}
+    options: ClassVar = {"sequence_key": ["device"], "time": "time"}
 
     def inputs(self, folder):
         return write_avro(folder)
@@ -91,7 +92,7 @@ class TestAvroByKey(SourceTests):
 
 class TestAvroByKeySorted(SourceTests):
     source = "avro"
-    options = {"sequence_key": ["device"], "time": "time", "on_disorder": "sort"}
+    options: ClassVar = {"sequence_key": ["device"], "time": "time", "on_disorder": "sort"}
 
     def inputs(self, folder):
         return write_avro(folder)
@@ -99,7 +100,7 @@ class TestAvroByKeySorted(SourceTests):
 
 class TestAvroByFile(SourceTests):
     source = "avro"
-    options = {"sequence_per": "file", "time": "time", "fields": ["time", "x", "n"]}
+    options: ClassVar = {"sequence_per": "file", "time": "time", "fields": ["time", "x", "n"]}
 
     def inputs(self, folder):
         return write_avro(folder)
@@ -107,7 +108,7 @@ class TestAvroByFile(SourceTests):
 
 class TestAudio(SourceTests):
     source = "audio"
-    options = {"rate": 8000, "label_from": "parent", "isolate": False}
+    options: ClassVar = {"rate": 8000, "label_from": "parent", "isolate": False}
 
     def inputs(self, folder):
         pytest.importorskip("soundfile")

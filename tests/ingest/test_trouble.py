@@ -134,7 +134,7 @@ def full_disk(monkeypatch, after):
 def test_a_full_disk_ends_clearly_and_resumes(folder, tmp_path, monkeypatch, wanted, after):
     with monkeypatch.context() as patch:
         full_disk(patch, after)
-        with pytest.raises(IngestError, match="disk is full.*--resume"):
+        with pytest.raises(IngestError, match=r"disk is full.*--resume"):
             run(folder, tmp_path / "o.zarr")
     run(folder, tmp_path / "o.zarr", resume=True)
     check(tmp_path / "o.zarr", wanted)
@@ -175,7 +175,7 @@ def test_scratch_that_vanishes_is_named_and_staged_anew(folder, tmp_path, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(job, "gather", vanish)
-        with pytest.raises(IngestError, match="has lost.*--resume"):
+        with pytest.raises(IngestError, match=r"has lost.*--resume"):
             run(folder, tmp_path / "o.zarr", tmp_dir=tmp_path / "tmp")
     run(folder, tmp_path / "o.zarr", tmp_dir=tmp_path / "tmp", resume=True)
     check(tmp_path / "o.zarr", wanted)
@@ -206,9 +206,9 @@ def test_a_source_that_changes_before_it_is_read_ends_the_job(folder, tmp_path, 
 
     with monkeypatch.context() as patch:
         patch.setattr(job, "make_plan", change)
-        with pytest.raises(SourceChangedError, match="part1.npz changed since the scan"):
+        with pytest.raises(SourceChangedError, match=r"part1\.npz changed since the scan"):
             run(folder, tmp_path / "o.zarr")
-    with pytest.raises(InputError, match="changed: .*part1.npz"):
+    with pytest.raises(InputError, match=r"changed: .*part1.npz"):
         run(folder, tmp_path / "o.zarr", resume=True)
     victim.write_bytes(kept)
     os.utime(victim, ns=(when.st_atime_ns, when.st_mtime_ns))
@@ -319,7 +319,7 @@ def test_a_task_of_a_job_that_lost_its_lock_writes_nothing(folder, tmp_path, mon
 
 
 def test_the_first_fault_ends_the_job_where_asked(folder, tmp_path):
-    with pytest.raises(IngestError, match="stopped at the first fault, as asked: .*this part is bad"):
+    with pytest.raises(IngestError, match=r"stopped at the first fault, as asked: .*this part is bad"):
         run(folder, tmp_path / "o.zarr", {"bad_every": 4}, on_error="stop")
 
 

@@ -22,7 +22,7 @@ def environment():
 
 
 def start(*words, log=None):
-    out = subprocess.DEVNULL if log is None else Path(log).open("ab")
+    out = subprocess.DEVNULL if log is None else Path(log).open("ab")  # noqa: SIM115  # closed below
     try:
         return subprocess.Popen(
             [sys.executable, *words],

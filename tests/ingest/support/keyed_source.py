@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from chunkstore.layout import FieldSpec
-from ingest.sources.npy import NpySource
 from ingest.protocol import Batch, ColumnSpec, CutRule, Fault, Part, Scan
+from ingest.sources.npy import NpySource
 
 FIELDS = (
     FieldSpec("time", "int64", units="seconds since 2000-01-01"),

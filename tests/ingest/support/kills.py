@@ -3,6 +3,9 @@
 ``python tests/ingest/support/kills.py 30`` does it 30 times and prints a line each.
 """
 
+# the path is set before what it leads to is imported
+# ruff: noqa: E402
+
 from __future__ import annotations
 
 import random
@@ -108,8 +111,9 @@ def main():
             same += equal
             deep = verify(out)
             print(
-                f"run {seed:2d} {'staged' if which == 0 else 'placed'}: killed {', '.join(told) or 'nothing'}; "
-                f"{'the same bytes' if equal else 'OTHER BYTES'}; verify {deep}; {time.monotonic() - began:.1f} s",
+                f"run {seed:2d} {('staged', 'placed')[which]}: killed {', '.join(told) or 'nothing'}; "
+                f"{'the same bytes' if equal else 'OTHER BYTES'}; verify {deep}; "
+                f"{time.monotonic() - began:.1f} s",
                 flush=True,
             )
             shutil.rmtree(out)

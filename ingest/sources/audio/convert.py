@@ -185,7 +185,7 @@ def convert(
                         raise
                     tried.append(str(err))
                 else:
-                    if first is not None:
+                    if first is not None and first.code != "audio-unsupported":
                         note = Note("audio-second-decoder", f"{made.decoder} decoded it; {first.message}")
                         made = replace(made, notes=(*made.notes, note))
                     return made

@@ -111,16 +111,5 @@ def _mp3(head: bytes) -> Claim:
 
 
 def _aiff(head: bytes) -> Claim:
-    at = 12
-    while at + 8 <= len(head):
-        size = int.from_bytes(head[at + 4 : at + 8], "big")
-        if head[at : at + 4] == b"COMM" and at + 26 <= len(head):
-            channels = int.from_bytes(head[at + 8 : at + 10], "big")
-            frames = int.from_bytes(head[at + 10 : at + 14], "big")
-            exponent = int.from_bytes(head[at + 16 : at + 18], "big") & 0x7FFF
-            mantissa = int.from_bytes(head[at + 18 : at + 26], "big")
-            shift = exponent - 16383 - 63
-            rate = mantissa >> -shift if -64 < shift <= 0 else 0
-            return Claim("aiff", frames, rate, channels, "aiff")
-        at += 8 + size + (size & 1)
-    return Claim("aiff")
+    found = riff.aiff_common(head)
+    return Claim("aiff", *found, "aiff") if found else Claim("aiff")

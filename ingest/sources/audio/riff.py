@@ -16,7 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-__all__ = ["RiffError", "WavFacts", "read_facts", "to_float32"]
+__all__ = ["RiffError", "WavFacts", "aiff_common", "aiff_frames", "read_facts", "to_float32"]
 
 _NAMES = {
     1: "pcm",
@@ -272,3 +272,25 @@ def to_float32(raw: bytes, facts: WavFacts, low: bool = False) -> np.ndarray[Any
         wide[:, 8 - octets.shape[1] :] = octets
         values = (wide.view("<i8")[:, 0] * 2.0**-63).astype(np.float32)
     return values.reshape(-1, facts.channels)
+
+
+def aiff_common(head: bytes) -> tuple[int, int, int] | None:
+    """Return (frames, Hz, channels) that the COMM chunk of an AIFF claims, or None where there is none."""
+    at = 12
+    while at + 8 <= len(head):
+        size = int.from_bytes(head[at + 4 : at + 8], "big")
+        if head[at : at + 4] == b"COMM" and at + 26 <= len(head):
+            channels = int.from_bytes(head[at + 8 : at + 10], "big")
+            frames = int.from_bytes(head[at + 10 : at + 14], "big")
+            exponent = int.from_bytes(head[at + 16 : at + 18], "big") & 0x7FFF
+            mantissa = int.from_bytes(head[at + 18 : at + 26], "big")
+            shift = exponent - 16383 - 63  # an 80-bit float
+            return frames, mantissa >> -shift if -64 < shift <= 0 else 0, channels
+        at += 8 + size + (size & 1)
+    return None
+
+
+def aiff_frames(head: bytes) -> int:
+    """Return the frames that an AIFF claims; -1 where it leaves that open."""
+    found = aiff_common(head)
+    return found[0] if found else -1

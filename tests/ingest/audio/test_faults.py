@@ -337,3 +337,38 @@ def test_a_file_given_twice_is_read_once(make):
     got = make.read([path, path], rate=8000)
     assert got.codes("skipped") == ["audio-duplicate"]
     assert got.only.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("keep", [44, 1000, 1999])
+def test_a_cut_aiff_says_what_it_lost(make, keep):
+    raw = make.encode(np.arange(1000).astype(np.int16), 8000, "AIFF", "PCM_16")
+    start = len(raw) - 2000
+    got = make.read([make.file("a.aiff", raw[: start + keep])], rate=8000)
+    assert np.array_equal(got.only, np.arange(keep // 2))
+    assert got.codes("kept") == ["audio-truncated"]
+    assert got.faults[0].rows == 1000 - keep // 2
+
+
+def test_a_cut_matroska_says_what_it_lost(make):
+    path = make.folder / "whole.mka"
+    with av.open(str(path), "w", format="matroska") as container:
+        stream = container.add_stream("pcm_s16le", rate=8000, layout="mono")
+        for at in range(0, 80_000, 800):
+            frame = av.AudioFrame.from_ndarray(np.full((1, 800), at // 10, np.int16), format="s16", layout="mono")
+            frame.sample_rate, frame.pts = 8000, at
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    raw = path.read_bytes()
+    assert make.read([path], rate=8000).faults == []
+    cut = make.read([make.file("cut.mka", raw[: len(raw) // 2])], rate=8000)
+    assert [f.code for f in cut.faults] in (["audio-truncated"], ["audio-decode-error"])
+
+
+@pytest.mark.parametrize("subtype", ["MS_ADPCM", "IMA_ADPCM", "GSM610"])
+def test_compressed_wav_is_left_to_libsndfile_without_complaint(make, subtype):
+    path = make.file("a.wav", make.encode(make.tone(8000), 8000, "WAV", subtype))
+    truth, _ = soundfile.read(path, dtype="float32")
+    got = make.read([path], rate=8000, dtype="float32")
+    assert np.array_equal(got.only, truth)
+    assert got.faults == []
+    assert got.labels["a.wav"]["decoder"].startswith("libsndfile")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -301,12 +302,12 @@ class Plan:
             return self.groups
         return task_borders(self.layout, self.places.start)
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """SHA-256 of :meth:`head`."""
         return _digest(self.head())
 
-    @property
+    @cached_property
     def content(self) -> str:
         """SHA-256 of what decides the bytes of the store: the hash without the cut of the work."""
         return _digest({k: v for k, v in self.head().items() if k != "tasks_sha256"})

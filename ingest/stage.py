@@ -168,7 +168,9 @@ class _Stager:
         if self.job.order == "sort" and self.job.time_field is not None:
             times = np.concatenate(buffer.columns[self.job.time_field])
             if LOST in buffer.columns:
+                # lost rows stay behind the row before them; what they hold never reaches the store
                 times = fill_lost(times, np.concatenate(buffer.columns[LOST]))
+                buffer.columns[self.job.time_field] = [times]
         single = buffer.single()
         order: np.ndarray | None
         if single is not None:

@@ -12,6 +12,7 @@ import math
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from chunkstore.errors import IngestError
 from chunkstore.skeleton import open_skeleton
 from chunkstore.statistics import FieldStatistics
 from ingest.faults import fault_to_json
+from ingest.merge_sorted import LazyTimes, split_at
 from ingest.order import examine
 from ingest.rows import Account, column_of, has_mask, lost_mask, mask_name, mask_of, null_of, settle, total
 from ingest.stage import LOST, summary
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from ingest.protocol import Batch, Fault, Part
 
 __all__ = ["PlacedTask", "StagedTask", "write_placed", "write_staged"]
+
+#: rows of overlapping slices up to which all their times are read at once
+MERGE_WHOLE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +300,7 @@ def write_placed(job: Job, task: PlacedTask) -> dict[str, Any]:
     if filling is not None:
         wanted = filling.stop - filling.start
         raise IngestError(
-            f"shard {filling.shard} got {filling.filled} of its {wanted} rows; the plan and the source disagree"
+            f"shard {filling.shard} got {filling.filled} of its {wanted} rows; plan and source disagree"
         )
     return _record(
         job,
@@ -405,33 +410,48 @@ class _Scratch:
             self.runs[segment] = (rows, low[own] - self.start, high[own] - low[own])
 
     def _merge(self, job: Job, lo: int, hi: int) -> None:
-        """Place the rows of a cluster by time: a stable sort of its slices, in the order of the inputs."""
+        """Place the rows of a cluster by time: a stable sort of its slices, in the order of the inputs.
+
+        Every slice is sorted. A small cluster is sorted whole; of a large one only the rows of this shard
+        are, whose place in each slice :func:`ingest.merge_sorted.split_at` finds without reading the rest.
+        """
         task = self.task
         begin, end = int(task.start[lo]), int(task.start[hi])
         low, high = max(begin, self.start), min(end, self.stop)
         if low >= high:
             return
-        spec = next(f for f in job.fields if f.name == job.time_field)
+        name = job.time_field
+        assert name is not None
         lengths = task.start[lo + 1 : hi + 1] - task.start[lo:hi]
-        pieces = []
-        for i, length in zip(range(lo, hi), lengths.tolist(), strict=True):
-            segment = int(task.segment[i])
-            times = self._read(segment, spec.name, int(task.row[i]), length)
-            if LOST in task.segments[segment].columns:
-                from ingest.rows import fill_lost
-
-                times = fill_lost(times, self._read(segment, LOST, int(task.row[i]), length))
-            pieces.append(times)
-        order = np.argsort(np.concatenate(pieces), kind="stable")[low - begin : high - begin]
+        first = np.zeros(lengths.size, np.int64)
+        skip = low - begin
+        if end - begin > MERGE_WHOLE:
+            runs = [
+                LazyTimes(partial(self._times, name, i), length)
+                for i, length in zip(range(lo, hi), lengths.tolist(), strict=True)
+            ]
+            first = np.array(split_at(runs, low - begin), np.int64)
+            lengths = np.array(split_at(runs, high - begin), np.int64) - first
+            skip = 0
+        pieces = [
+            self._times(name, lo + i, int(first[i]), int(first[i] + n))
+            for i, n in enumerate(lengths.tolist())
+        ]
+        order = np.argsort(np.concatenate(pieces), kind="stable")[skip : skip + high - low]
         del pieces
         ends = np.cumsum(lengths)
         entry = np.searchsorted(ends, order, side="right")
-        rows = task.row[lo + entry] + (order - (ends - lengths)[entry])
+        rows = task.row[lo + entry] + first[entry] + (order - (ends - lengths)[entry])
         segments = task.segment[lo + entry]
         obs = np.arange(low - self.start, high - self.start)
         for segment in np.unique(segments).tolist():
             own = segments == segment
             self.scattered.setdefault(segment, []).append((rows[own], obs[own]))
+
+    def _times(self, name: str, entry: int, start: int, stop: int) -> np.ndarray:
+        """Return the times of rows [start, stop) of a slice."""
+        task = self.task
+        return self._read(int(task.segment[entry]), name, int(task.row[entry]) + start, stop - start)
 
     def _read(self, segment: int, name: str, row: int, n: int) -> np.ndarray:
         ref = self.task.segments[segment]

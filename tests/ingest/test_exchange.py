@@ -85,6 +85,19 @@ def test_mixed_rows_come_out_as_pandas_sorts_them(tmp_path, order, key_order, se
     assert report["times_duplicate"] == sum((d == 0).sum() for d in told)
 
 
+@pytest.mark.parametrize("lost_every", [0, 4])
+def test_large_clusters_are_merged_a_shard_at_a_time(tmp_path, monkeypatch, lost_every):
+    from keyed_source import make_files
+    from trees import tree
+
+    make_files(tmp_path / "in", files=4, rows=300, keys=2, disorder=0.6)
+    options = {"order": "sort", "lost_every": lost_every}
+    run(tmp_path / "in", tmp_path / "whole.zarr", options)
+    monkeypatch.setattr("ingest.write.MERGE_WHOLE", 0)
+    run(tmp_path / "in", tmp_path / "o.zarr", options)
+    assert tree(tmp_path / "o.zarr") == tree(tmp_path / "whole.zarr")
+
+
 def test_statistics_are_those_of_the_values(tmp_path):
     from keyed_source import make_files
 

@@ -94,7 +94,7 @@ def bench_read(folder: Path, rounds: int) -> dict:
         for name, took in best.items():
             print(
                 f"  {name:32s} {values.nbytes / took / 1e9:6.2f} GB/s "
-                f"{values.nbytes / cpu[name] / 1e9:6.2f} GB/cpu-s   chunkstore is {took / base:5.2f} times as fast"
+                f"{values.nbytes / cpu[name] / 1e9:6.2f} GB/cpu-s   chunkstore: {took / base:5.2f} times"
             )
     return found
 

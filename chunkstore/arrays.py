@@ -25,8 +25,10 @@ __all__ = ["ArrayMeta", "fill_value"]
 MAX_LENGTH: Final = 2**60
 #: A shard never has more chunks: its index then takes 16 MiB.
 MAX_CHUNKS_PER_SHARD: Final = 2**20
-#: A chunk never decodes to more bytes (the limit of Blosc).
-MAX_CHUNK_BYTES: Final = 2**31 - 1
+#: A chunk never decodes to more bytes; bounds what reading one obs of a store can cost.
+MAX_CHUNK_BYTES: Final = 2**28
+#: Chunks of arrays that are not along ``obs`` never hold more elements.
+MAX_PLAIN_CHUNK: Final = 2**20
 _DTYPES: Final = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16"}
     | {"float32", "float64"}
@@ -255,6 +257,10 @@ class ArrayMeta:
         if outer[0] % inner[0] or outer[0] // inner[0] > MAX_CHUNKS_PER_SHARD:
             raise refuse(
                 f"a shard of {outer[0]} must be 1..{MAX_CHUNKS_PER_SHARD} times the chunk of {inner[0]}"
+            )
+        if not sharded and (outer[0] > MAX_PLAIN_CHUNK or len(shape) != 1):
+            raise refuse(
+                f"chunks of {outer} are not sharded; these hold at most {MAX_PLAIN_CHUNK}, in one dimension"
             )
         if data_type == "string" and (codecs[0] != {"name": "vlen-utf8"} or len(shape) != 1):
             raise refuse("strings stand in one dimension, by the codec vlen-utf8")

@@ -256,10 +256,13 @@ class ChunkCodec:
         if self.compressor is None:
             _need_pcodec()
         try:
-            if self.name == "blosc":
-                claimed = _blosc_size(body)
+            if self.name in ("blosc", "zstd"):
+                claimed = _blosc_size(body) if self.name == "blosc" else zstd_size(body)
                 if claimed != flat.nbytes:
                     raise ChunkDamageError(f"decodes to {claimed} bytes where {flat.nbytes} are expected")
+            if self.name == "pcodec":
+                _decompress_pcodec(body, flat)
+                return
             decoded = self.compressor.decode(body, out=flat)
         except ChunkDamageError:
             raise
@@ -273,6 +276,16 @@ class ChunkCodec:
 _LITTLE: Final = np.dtype("=i2").newbyteorder("<") == np.dtype("=i2")
 
 
+def _decompress_pcodec(body: memoryview, flat: NDArray[Any]) -> None:
+    """Decode with pcodec itself: numcodecs does not say how many values there were."""
+    from pcodec import standalone
+
+    progress = standalone.simple_decompress_into(bytes(body), flat)
+    if progress.n_processed != len(flat) or not progress.finished:
+        there = "more" if progress.n_processed == len(flat) else progress.n_processed
+        raise ChunkDamageError(f"decodes to {there} values where {len(flat)} are expected")
+
+
 def _blosc_size(body: memoryview) -> int:
     """Return the decoded size that a Blosc frame claims, after checking that the frame is whole."""
     if len(body) < 16:
@@ -280,6 +293,25 @@ def _blosc_size(body: memoryview) -> int:
     if int.from_bytes(body[12:16], "little") != len(body):
         raise ChunkDamageError("the Blosc header states another length than the index")
     return int.from_bytes(body[4:8], "little")
+
+
+def zstd_size(frame: memoryview) -> int:
+    """Return the content size that a Zstandard frame states in its header.
+
+    Raises
+    ------
+    ChunkDamageError
+        If it is not such a frame, or states none.
+    """
+    if len(frame) < 6 or bytes(frame[:4]) != b"\x28\xb5\x2f\xfd":
+        raise ChunkDamageError("is not a Zstandard frame")
+    flags = frame[4]
+    single, kind, dictionary = flags >> 5 & 1, flags >> 6, (0, 1, 2, 4)[flags & 3]
+    width = (1 if single else 0, 2, 4, 8)[kind]
+    at = 5 + (not single) + dictionary
+    if not width or len(frame) < at + width:
+        raise ChunkDamageError("the Zstandard frame does not state its size")
+    return int.from_bytes(frame[at : at + width], "little") + (256 if width == 2 else 0)
 
 
 def _configuration(codec: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -294,6 +326,8 @@ def _compressor(name: str, settings: tuple[tuple[str, Any], ...]) -> Any:
     options = dict(settings)
     if name == "blosc":
         shuffle = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}[options["shuffle"]]
+        if options["cname"] not in ("lz4", "zstd"):
+            raise FormatError(f"blosc with {options['cname']!r} is not a codec of the format")
         return numcodecs.Blosc(options["cname"], int(options["clevel"]), shuffle)
     if name == "zstd":
         return numcodecs.Zstd(int(options["level"]), bool(options.get("checksum", False)))

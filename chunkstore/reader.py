@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from chunkstore.arrays import fill_value
-from chunkstore.codecs import ChunkDamageError, checksum
+from chunkstore.codecs import ChunkDamageError, checksum, zstd_size
 from chunkstore.errors import CorruptDataError
 from chunkstore.pool import DECODERS
 
@@ -376,38 +376,40 @@ def read_plain(place: Place, meta: ArrayMeta) -> NDArray[Any]:
     Raises
     ------
     CorruptDataError
-        If a chunk is damaged.
+        If a chunk is damaged or missing.
     """
-    length = meta.shape[0]
-    parts: list[NDArray[Any]] = []
-    for index in range(meta.n_objects):
-        count = min(meta.chunk, length - index * meta.chunk)
+
+    def read(index: int) -> NDArray[Any]:
+        count = min(meta.chunk, meta.shape[0] - index * meta.chunk)
         data = place.get(meta.key(index))
-        if data is None:
-            fill = "" if meta.is_string else fill_value(meta.dtype)
-            parts.append(np.full((count, *meta.shape[1:]), fill, dtype=meta.dtype))
-            continue
         try:
+            if data is None:
+                raise ChunkDamageError("is missing, though such arrays are stored whole")
             if meta.is_string:
-                parts.append(np.array(_decode_text(meta, data), dtype=object)[:count])
-            else:
-                whole = np.empty(meta.chunk_shape, meta.dtype)
-                meta.codec.decode_into(data, whole)
-                parts.append(whole[:count])
+                return np.array(_decode_text(meta, data), dtype=object)[:count]
+            whole = np.empty(meta.chunk_shape, meta.dtype)
+            meta.codec.decode_into(data, whole)
+            return whole[:count]
         except ChunkDamageError as err:
             raise CorruptDataError(
                 f"store {place.url}, array {meta.name!r}, chunk {index} ({meta.key(index)}): {err}"
             ) from None
-    return np.concatenate(parts) if parts else np.empty((0, *meta.shape[1:]), meta.dtype)
+
+    if not meta.n_objects:
+        return np.empty((0, *meta.shape[1:]), meta.dtype)
+    parts = [read(0)]  # alone first: where that is missing, no more is asked for
+    rest = range(1, meta.n_objects)
+    parts.extend(DECODERS.get().map(read, rest) if place.is_remote else map(read, rest))
+    return np.concatenate(parts)
 
 
 #: Strings of one chunk never decode to more than this, in bytes.
-MAX_TEXT: Final = 2**30
+MAX_TEXT: Final = 2**28
 
 
 def _decode_text(meta: ArrayMeta, data: bytes) -> list[str]:
     body = meta.codec.verify(data)
-    size = _zstd_size(body)
+    size = zstd_size(body)
     if size > MAX_TEXT:
         raise ChunkDamageError(f"a chunk of strings claims {size} bytes, more than {MAX_TEXT}")
     text = np.empty(size, np.uint8)
@@ -419,16 +421,3 @@ def _decode_text(meta: ArrayMeta, data: bytes) -> list[str]:
     if len(found) != meta.chunk:
         raise ChunkDamageError(f"holds {len(found)} strings where {meta.chunk} are expected")
     return found
-
-
-def _zstd_size(frame: memoryview) -> int:
-    """Return the content size that a Zstandard frame states in its header."""
-    if len(frame) < 6 or bytes(frame[:4]) != b"\x28\xb5\x2f\xfd":
-        raise ChunkDamageError("is not a Zstandard frame")
-    flags = frame[4]
-    single, kind, dictionary = flags >> 5 & 1, flags >> 6, (0, 1, 2, 4)[flags & 3]
-    width = (1 if single else 0, 2, 4, 8)[kind]
-    at = 5 + (not single) + dictionary
-    if not width or len(frame) < at + width:
-        raise ChunkDamageError("the Zstandard frame does not state its size")
-    return int.from_bytes(frame[at : at + width], "little") + (256 if width == 2 else 0)

@@ -27,7 +27,7 @@ from chunkstore.errors import (
 from chunkstore.layout import RESERVED, FieldSpec, Layout, check_name
 from chunkstore.places import LocalPlace, Place, open_place
 from chunkstore.pool import ENCODERS
-from chunkstore.reader import ABSENT, encode_strings
+from chunkstore.reader import ABSENT, MAX_TEXT, encode_strings
 from chunkstore.segments import check_ranges
 from chunkstore.store import FORMAT, load_json, parse_root
 
@@ -403,23 +403,33 @@ def write_plain(
     """Write an array of plain chunks: along ``sequence``, ``gap`` or a split."""
     length = len(values)
     chunk = min(PLAIN_CHUNK, max(1, length))
+    if data_type == "string":
+        chunk = _text_chunk(name, values, chunk)
     meta = ArrayMeta.build(name, (length,), (dim,), data_type, chunk=chunk, attributes=attributes)
     for index in range(meta.n_objects):
         part = values[index * chunk : (index + 1) * chunk]
         if meta.is_string:
             texts = [*part, *[""] * (chunk - len(part))]
-            stored = ENCODERS.get().submit(_encode_text, meta, texts).result() if any(texts) else None
+            stored = ENCODERS.get().submit(_encode_text, meta, texts).result()
         else:
             whole = np.full(chunk, fill_value(meta.dtype), dtype=meta.dtype)
             whole[: len(part)] = part
-            empty = _is_fill(whole, fill_value(meta.dtype))
-            stored = None if empty else ENCODERS.get().submit(meta.codec.encode, whole).result()
-        if stored is None:
-            place.delete(meta.key(index))
-        else:
-            place.put(meta.key(index), stored)
+            stored = ENCODERS.get().submit(meta.codec.encode, whole).result()
+        place.put(meta.key(index), stored)
     place.put(f"{name}/zarr.json", _dump(meta.to_json()))
     return meta
+
+
+def _text_chunk(name: str, values: Sequence[str] | NDArray[Any], chunk: int) -> int:
+    """Return a length of chunks whose text a reader takes: halved while one would hold too much."""
+    sizes = np.fromiter((4 * len(v) + 4 for v in values), dtype=np.int64, count=len(values))  # UTF-8 at most
+    while len(sizes) and np.add.reduceat(sizes, np.arange(0, len(sizes), chunk)).max() > MAX_TEXT // 2:
+        if chunk == 1:
+            raise ConfigError(
+                f"array {name!r} holds a text of {int(sizes.max()) // 4} characters; shorten it"
+            )
+        chunk //= 2
+    return chunk
 
 
 def _encode_text(meta: ArrayMeta, texts: Sequence[str]) -> bytes:

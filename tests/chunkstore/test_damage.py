@@ -165,6 +165,15 @@ FORGERIES = {
     "chunk zero": lambda r: own(r).update(chunk=0),
     "chunk as float": lambda r: own(r).update(chunk=128.0),
     "chunk that does not divide": lambda r: own(r).update(chunk=100),
+    "huge chunk": lambda r: (
+        own(r).update(chunk=2**30, shard=2**30),
+        [inner(r, n).update(chunk_shape=[2**30, *meta(r, n)["shape"][1:]]) for n in "xv"],
+        [
+            meta(r, n)["chunk_grid"]["configuration"].update(chunk_shape=[2**30, *meta(r, n)["shape"][1:]])
+            for n in "xv"
+        ],
+    ),
+    "huge chunk of ids": lambda r: meta(r, "id")["chunk_grid"]["configuration"].update(chunk_shape=[2**21]),
     "huge shard": lambda r: meta(r, "x")["chunk_grid"]["configuration"].update(chunk_shape=[2**59]),
     "codec that does not exist": lambda r: inner(r, "x")["codecs"].insert(1, {"name": "gzip9"}),
     "codec that is no object": lambda r: inner(r, "x").update(codecs=["zstd"]),
@@ -236,6 +245,34 @@ def test_a_rowsize_that_does_not_sum_is_refused(store_path, forged):
     with pytest.raises(FormatError, match="rowsize"):
         _ = open_store(store_path).sequences.offsets
     assert "sequences" in {f.code for f in verify_store(store_path).findings}
+
+
+@pytest.mark.parametrize("name", ["rowsize", "id", "kind", "kind_code", "split0_part"])
+def test_a_chunk_that_is_gone_along_sequence_is_damage(store_path, name):
+    store = open_store(store_path)
+    store.add_split("train/val")
+    (store_path / name / "c/0").unlink()
+    store = open_store(store_path)
+    uses = {
+        "rowsize": lambda: store.n_sequences and store.segments(),
+        "id": lambda: store.sequences.index_of("s1"),
+        "kind": lambda: store.sequences.column("kind"),
+        "kind_code": lambda: store.sequences.codes("kind"),
+        "split0_part": lambda: store.segments("train"),
+    }
+    with pytest.raises(CorruptDataError, match=f"{name}.*missing"):
+        uses[name]()
+    assert {f.array for f in verify_store(store_path).findings} == {name}
+
+
+def test_a_claim_of_ten_to_the_eighteen_sequences_costs_nothing(store_path):
+    def claim(root):
+        for name in ("rowsize", "id"):
+            meta(root, name)["shape"] = [10**18]
+
+    edit(store_path, lambda r: (claim(r), own(r).update(columns=[])))
+    with pytest.raises(CorruptDataError):
+        _ = open_store(store_path).sequences.rowsize
 
 
 def test_gaps_that_overlap_are_refused(store_path):

@@ -319,3 +319,12 @@ def test_our_own_view_becomes_the_same_store_again(tmp_path):
     assert second.fingerprint == first.fingerprint
     assert second.sequences.categories("kind") == ("cat", "dog")
     assert np.array_equal(second.read("x", 0, 35), first.read("x", 0, 35))
+
+
+def test_texts_of_any_size_stay_within_what_a_reader_takes(tmp_path):
+    ids = [f"{i}-" + "x" * 100_000 for i in range(700)]
+    create_store(tmp_path / "a.zarr", fields=[FieldSpec("x", "f4")], n_obs=0)
+    finish_store(tmp_path / "a.zarr", rowsize=[0] * 700, ids=ids)
+    store = open_store(tmp_path / "a.zarr")
+    assert store.sequences.ids.tolist() == ids
+    assert store._root.arrays["id"].n_objects > 1

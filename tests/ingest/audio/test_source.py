@@ -317,3 +317,10 @@ def test_the_store_is_the_same_for_any_number_of_workers(make):
         ingest_audio(make.folder / "in", out, workers=workers, **options)
         trees.append(_tree(out))
     assert trees[0] == trees[1] == trees[2]
+
+
+def test_the_page_on_audio_lists_every_code():
+    from pathlib import Path
+
+    page = Path(__file__).parents[3] / "docs" / "explanation" / "audio.md"
+    assert {code for code in CODES if f"| `{code}` |" in page.read_text()} == set(CODES)

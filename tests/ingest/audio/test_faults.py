@@ -354,7 +354,9 @@ def test_a_cut_matroska_says_what_it_lost(make):
     with av.open(str(path), "w", format="matroska") as container:
         stream = container.add_stream("pcm_s16le", rate=8000, layout="mono")
         for at in range(0, 80_000, 800):
-            frame = av.AudioFrame.from_ndarray(np.full((1, 800), at // 10, np.int16), format="s16", layout="mono")
+            frame = av.AudioFrame.from_ndarray(
+                np.full((1, 800), at // 10, np.int16), format="s16", layout="mono"
+            )
             frame.sample_rate, frame.pts = 8000, at
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))

@@ -183,7 +183,7 @@ def merge(a: Node, b: Node, where: str = "", busy: tuple[tuple[int, int], ...] =
     if a is b or (id(a), id(b)) in busy:
         return a
     busy = (*busy, (id(a), id(b)))
-    if "union" in (a.kind, b.kind):
+    if "union" in (a.kind, b.kind) or (a.kind != b.kind and "null" in (a.kind, b.kind)):
         return _merge_unions(a, b, where, busy)
     if a.kind == b.kind and a.logical == b.logical:
         if a.kind == "record":
@@ -252,11 +252,12 @@ def _merge_unions(a: Node, b: Node, where: str, busy: tuple[tuple[int, int], ...
     right = b.branches if b.kind == "union" else [b]
     null = any(x.kind == "null" for x in (*left, *right))
     out = [x for x in left if x.kind != "null"]
+    single = len(out) == 1 and sum(x.kind != "null" for x in right) == 1
     for x in right:
         if x.kind == "null":
             continue
         at = next((i for i, y in enumerate(out) if y.kind == x.kind and (not x.name or same_name(x, y))), -1)
-        if at < 0 and len(out) == 1:
+        if at < 0 and single:
             at = 0
         if at < 0:
             out.append(x)

@@ -212,6 +212,8 @@ def _rows(record: Any, group: Sequence[str]) -> Any:
 
 def _convert(c: Column, value: Any) -> Any:
     kind = c.kind
+    if isinstance(value, str) and kind in ("decimal", "fixed", "duration"):  # a default, as JSON has it
+        value = value.encode("latin-1")
     if kind == "enum":
         return c.symbols.index(value)
     if kind == "decimal":
@@ -233,6 +235,8 @@ def _convert(c: Column, value: Any) -> Any:
 
 
 def _key(value: Any, k: KeyColumn) -> Any:
+    if isinstance(value, str) and k.kind in ("bytes", "fixed"):  # a default, as JSON has it
+        value = value.encode("latin-1")
     if isinstance(value, (bytes, bytearray)):
         return key_text(bytes(value), k.kind)
     return value

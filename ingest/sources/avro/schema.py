@@ -25,6 +25,7 @@ PROMOTIONS: dict[str, frozenset[str]] = {
 MISSING = object()
 MAX_SCHEMA = 16 << 20
 MAX_NODES = 200_000
+MAX_NESTING = 100
 
 
 class SchemaError(Exception):
@@ -84,7 +85,9 @@ class Node:
         >>> parse('{"type":"record","name":"R","fields":[{"name":"a","type":"double"},{"name":"b","type":"long"}]}').least()
         9
         """
-        return _least(self, set())
+        if self._least < 0:
+            self._least = _least(self, set())
+        return self._least
 
 
 def _least(node: Node, busy: set[int]) -> int:
@@ -93,26 +96,16 @@ def _least(node: Node, busy: set[int]) -> int:
     kind = node.kind
     if kind == "null":
         out = 0
-    elif kind == "float":
-        out = 4
-    elif kind == "double":
-        out = 8
-    elif kind == "fixed":
-        out = node.size
+    elif kind in ("float", "double", "fixed"):
+        out = {"float": 4, "double": 8}.get(kind, node.size)
     elif kind == "record":
-        if id(node) in busy:  # a record that holds itself without a union or array has no finite value
+        if id(node) in busy:  # a record that holds itself has no finite value: any bound holds
             return 1
         busy.add(id(node))
-        out = sum(_least(f.node, busy) for f in node.fields)
-        busy.discard(id(node))
-        out = min(out, 1 << 30)
-    elif kind == "union":
-        # A branch number, then at least the smallest branch; recursion ends at 1, which is a bound all the same.
+        out = min(sum(_least(f.node, busy) for f in node.fields), 1 << 30)
+    else:  # at least one byte of a length, a count or a branch
         out = 1
-    else:
-        out = 1
-    if not busy or kind != "record":
-        node._least = out  # noqa: SLF001
+    node._least = out  # noqa: SLF001
     return out
 
 
@@ -141,8 +134,18 @@ class _Parser:
     def __init__(self) -> None:
         self.names: dict[str, Node] = {}
         self.nodes = 0
+        self.depth = 0
 
     def parse(self, raw: Any, space: str) -> Node:
+        """Parse one type; what it refers to is known already, or is itself."""
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise SchemaError(f"the schema nests deeper than {MAX_NESTING} types")
+        node = self.inside(raw, space)
+        self.depth -= 1
+        return node
+
+    def inside(self, raw: Any, space: str) -> Node:
         self.nodes += 1
         if self.nodes > MAX_NODES:
             raise SchemaError(f"the schema has more than {MAX_NODES} types")

@@ -137,7 +137,7 @@ def _rest_rows(source: Input, offset: int, options: AvroOptions) -> int:
         try:
             header = read_header(view)  # type: ignore[arg-type]
             least = parse(header.schema).least()
-        except (HeaderError, SchemaError):
+        except (HeaderError, SchemaError, RecursionError):
             return total
         onward = -1
         for table in walk(view, header):  # type: ignore[arg-type]
@@ -209,7 +209,7 @@ def survey_file(url: str, options: AvroOptions, *, action: str = "quarantined") 
                 action="skipped" if error.code == "avro-empty" else "quarantined",
             )
         )
-    except SchemaError as error:
+    except (SchemaError, RecursionError) as error:
         out.faults.append(Fault("avro-schema", url, printable(str(error))))
         out.node = None
     except (OSError, ValueError, ImportError) as error:

@@ -1,0 +1,305 @@
+"""Reading one schema as another: promotions, defaults, aliases, unions, enums, as the specification has them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from chunkstore.errors import InputError
+from ingest.sources.avro import schema as schemas
+from ingest.sources.avro.drift import merge
+
+
+def rec(*fields, name="R", **more):
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": n, "type": t, **m} for n, t, m in fields],
+        **more,
+    }
+
+
+def one(kind, **more):
+    return rec(("x", kind, more), ("end", "int", {}))
+
+
+def read_as(avro, tmp_path, writer, values, reader, decoder, **options):
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.bytes(writer, [{"x": v, "end": 7} for v in values]))
+    return avro.read(path, sequence_per="file", reader_schema=reader, decoder=decoder, **options)
+
+
+E_AB = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+E_BA = {"type": "enum", "name": "E", "symbols": ["B", "A"]}
+E_A = {"type": "enum", "name": "E", "symbols": ["A"]}
+E_DEFAULT = {"type": "enum", "name": "E", "symbols": ["A", "Z"], "default": "Z"}
+F4 = {"type": "fixed", "name": "F", "size": 4}
+NAN = float("nan")
+
+GOOD = [
+    ("int to long", "int", [1, -5], "long", [1, -5], None),
+    ("int to float", "int", [1, 1 << 24], "float", [1.0, float(1 << 24)], None),
+    ("int to double", "int", [1], "double", [1.0], None),
+    ("long to float", "long", [1 << 40], "float", [float(1 << 40)], None),
+    ("long to double", "long", [(1 << 53) + 1], "double", [float((1 << 53) + 1)], None),
+    ("float to double", "float", [0.1], "double", [float(np.float32(0.1))], None),
+    ("plain to nullable", "int", [3], ["null", "int"], [3], [True]),
+    ("plain to nullable wider", "int", [3], ["null", "double"], [3.0], None),
+    ("nullable to plain", ["null", "int"], [3], "int", [3], None),
+    ("branches in another order", ["null", "long"], [None, 3], ["long", "null"], [0, 3], [False, True]),
+    ("one branch of several", ["null", "string", "long"], [5], "long", [5], None),
+    ("enum by symbols", E_AB, ["A", "B"], E_BA, [1, 0], None),
+    ("enum default", E_AB, ["A", "B"], E_DEFAULT, [0, 1], None),
+    ("fixed", F4, [b"1234"], F4, [[49, 50, 51, 52]], None),
+    ("a union of integers", ["int", "long"], [1, 1 << 40], ["int", "long"], [1, 1 << 40], None),
+    (
+        "a union of floats",
+        ["null", "float", "double"],
+        [0.5, None],
+        ["null", "float", "double"],
+        [0.5, NAN],
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize("decoder", ["kernel", "fastavro"])
+@pytest.mark.parametrize(
+    ("writer", "values", "reader", "want", "valid"), [g[1:] for g in GOOD], ids=[g[0] for g in GOOD]
+)
+def test_a_value_is_resolved(avro, tmp_path, writer, values, reader, want, valid, decoder):
+    got = read_as(avro, tmp_path, one(writer), values, one(reader), decoder)
+    assert not got.faults
+    assert np.array_equal(
+        got.columns["x"], np.array(want, got.columns["x"].dtype), equal_nan=got.columns["x"].dtype.kind == "f"
+    )
+    assert got.columns["end"].tolist() == [7] * len(values)
+    if valid is not None:
+        assert got.columns["x_valid"].tolist() == valid
+
+
+BAD = [
+    ("a double is no int", "double", [1.0], "int"),
+    ("a null is no int", ["null", "int"], [None], "int"),
+    ("a symbol that the reader lacks", E_AB, ["B"], E_A),
+    ("another branch than is wanted", ["string", "long"], ["s"], "long"),
+    ("a fixed of another size", F4, [b"1234"], {"type": "fixed", "name": "F", "size": 5}),
+    ("an enum of another name", E_AB, ["A"], {**E_AB, "name": "Other"}),
+]
+
+
+@pytest.mark.parametrize("decoder", ["kernel", "fastavro"])
+@pytest.mark.parametrize(("writer", "values", "reader"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
+def test_what_does_not_resolve_is_a_fault(avro, tmp_path, writer, values, reader, decoder):
+    got = read_as(avro, tmp_path, one(writer), values, one(reader), decoder)
+    assert got.lost == [(0, len(values))]
+    assert got.faults[0].code in ("avro-resolution", "avro-enum")
+
+
+DEFAULTS = [
+    ("int", 5, 5, None),
+    ("double", 1.5, 1.5, None),
+    (["null", "int"], None, 0, False),
+    (["int", "null"], 5, 5, True),
+    (E_AB, "B", 1, None),
+    ({"type": "array", "items": "float"}, [1.0, 2.0], [1.0, 2.0], None),
+    (F4, "\u0001\u0002\u00ff\u0000", [1, 2, 255, 0], None),
+    ("boolean", True, True, None),
+]
+
+
+@pytest.mark.parametrize("decoder", ["kernel", "fastavro"])
+@pytest.mark.parametrize(
+    ("kind", "default", "want", "valid"), DEFAULTS, ids=[str(d[0])[:30] for d in DEFAULTS]
+)
+def test_a_field_that_the_writer_lacks_has_its_default(avro, tmp_path, kind, default, want, valid, decoder):
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.bytes(rec(("end", "int", {})), [{"end": 7}] * 3))
+    reader = rec(("d", kind, {"default": default}), ("end", "int", {}))
+    got = avro.read(
+        path,
+        sequence_per="file",
+        reader_schema=reader,
+        decoder=decoder,
+        vector_lengths={"d": 2} if isinstance(want, list) and len(want) == 2 else {},
+    )
+    assert not got.faults
+    assert got.columns["d"].tolist() == [want] * 3
+    if valid is not None:
+        assert got.columns["d_valid"].tolist() == [valid] * 3
+
+
+@pytest.mark.parametrize("decoder", ["kernel", "fastavro"])
+def test_a_key_that_the_writer_lacks_has_its_default(avro, tmp_path, decoder):
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.bytes(rec(("x", "int", {})), [{"x": 7}] * 3))
+    reader = rec(("k", "string", {"default": "somewhere"}), ("x", "int", {}))
+    got = avro.read(path, sequence_key="k", reader_schema=reader, decoder=decoder)
+    assert got.sequence == ["somewhere"] * 3
+
+
+@pytest.mark.parametrize("decoder", ["kernel", "fastavro"])
+def test_aliases_of_fields_and_records_are_honoured(avro, tmp_path, decoder):
+    writer = rec(("old", "int", {}), ("deep", rec(("v", "double", {}), name="OldName"), {}))
+    reader = rec(
+        ("new", "long", {"aliases": ["old"]}),
+        ("deep", rec(("v", "double", {}), name="NewName", aliases=["OldName"]), {}),
+    )
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.bytes(writer, [{"old": i, "deep": {"v": i / 2}} for i in range(4)]))
+    got = avro.read(path, sequence_per="file", reader_schema=reader, decoder=decoder)
+    assert not got.faults
+    assert got.columns["new"].tolist() == [0, 1, 2, 3]
+    assert got.columns["deep.v"].tolist() == [0.0, 0.5, 1.0, 1.5]
+
+
+def test_another_unit_of_time_is_never_taken_for_the_readers(avro, tmp_path):
+    millis = one({"type": "long", "logicalType": "timestamp-millis"})
+    micros = one({"type": "long", "logicalType": "timestamp-micros"})
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.bytes(one("long"), [{"x": 5, "end": 7}]).replace(b'"long"', b'"long"'))
+    a, b = schemas.parse(json.dumps(millis)), schemas.parse(json.dumps(micros))
+    with pytest.raises(InputError, match="timestamp-millis in one file and timestamp-micros in another"):
+        merge(a, b)
+
+
+def kinds_of(node):
+    return [b.kind for b in node.branches] if node.kind == "union" else node.kind
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "want"),
+    [
+        ("int", "long", "long"),
+        ("int", "double", "double"),
+        ("int", "float", "double"),
+        ("float", "double", "double"),
+        ("int", ["null", "int"], ["null", "int"]),
+        (["null", "int"], "long", ["null", "long"]),
+        ("null", "int", ["null", "int"]),
+        ("string", "bytes", "string"),
+        (["null", "string"], ["null", "string", "long"], ["null", "string", "long"]),
+    ],
+)
+def test_a_union_of_schemas_holds_both(a, b, want):
+    both = merge(schemas.parse(json.dumps(a)), schemas.parse(json.dumps(b)))
+    assert kinds_of(both) == want
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [("long", "double"), ("long", "float"), ("int", "string"), ("boolean", "int"), (F4, {**F4, "size": 5})],
+)
+def test_types_that_nothing_holds_without_loss_are_an_error(a, b):
+    with pytest.raises(InputError, match="no type holds both without loss"):
+        merge(schemas.parse(json.dumps(a)), schemas.parse(json.dumps(b)))
+
+
+@pytest.mark.parametrize("decoder", ["kernel", "fastavro"])
+def test_files_of_different_schemas_are_read_as_their_union(avro, tmp_path, decoder):
+    first = rec(
+        ("key", "string", {}),
+        ("x", "int", {}),
+        ("e", E_AB, {}),
+        ("deep", rec(("u", "float", {}), name="D"), {}),
+    )
+    second = rec(
+        ("late", "long", {}),
+        ("x", "double", {}),
+        ("e", {"type": "enum", "name": "E", "symbols": ["C", "B"]}, {}),
+        ("key", "string", {}),
+        ("deep", rec(("w", "int", {}), ("u", "double", {}), name="D"), {}),
+    )
+    (tmp_path / "a.avro").write_bytes(avro.bytes(first, [{"key": "k", "x": 1, "e": "B", "deep": {"u": 0.5}}]))
+    (tmp_path / "b.avro").write_bytes(
+        avro.bytes(second, [{"late": 9, "key": "k", "x": 0.25, "e": "C", "deep": {"w": 3, "u": 1.5}}])
+    )
+    got = avro.read(
+        [tmp_path / "a.avro", tmp_path / "b.avro"], sequence_key="key", on_drift="union", decoder=decoder
+    )
+    assert not got.faults
+    assert got.columns["x"].tolist() == [1.0, 0.25]
+    assert got.columns["late"].tolist() == [0, 9]
+    assert got.columns["late_valid"].tolist() == [False, True]
+    words = next(f for f in got.scan.fields if f.name == "e").categories
+    assert [words[c] for c in got.columns["e"]] == ["B", "C"]
+    assert got.columns["deep.u"].tolist() == [0.5, 1.5]
+    assert got.columns["deep.w_valid"].tolist() == [False, True]
+
+
+def test_a_file_without_the_arrays_of_the_others_has_nulls(avro, tmp_path):
+    first = rec(
+        ("id", "string", {}),
+        ("a", {"type": "array", "items": "int"}, {}),
+        ("b", {"type": "array", "items": "double"}, {}),
+    )
+    second = rec(("id", "string", {}), ("a", {"type": "array", "items": "int"}, {}))
+    (tmp_path / "a.avro").write_bytes(avro.bytes(first, [{"id": "p", "a": [1, 2], "b": [0.5, 1.5]}]))
+    (tmp_path / "b.avro").write_bytes(avro.bytes(second, [{"id": "q", "a": [3, 4, 5]}]))
+    got = avro.read(
+        [tmp_path / "a.avro", tmp_path / "b.avro"],
+        sequence_per="record",
+        sequence_key="id",
+        on_drift="union",
+        decoder="kernel",
+    )
+    assert got.sequence == ["p", "p", "q", "q", "q"]
+    assert got.columns["a"].tolist() == [1, 2, 3, 4, 5]
+    assert np.array_equal(got.columns["b"], [0.5, 1.5, NAN, NAN, NAN], equal_nan=True)
+
+
+def test_arrays_of_one_record_that_differ_in_length_are_a_fault(avro, tmp_path):
+    first = rec(("a", {"type": "array", "items": "int"}, {}), ("b", {"type": "array", "items": "int"}, {}))
+    (tmp_path / "a.avro").write_bytes(
+        avro.bytes(first, [{"a": [1, 2], "b": [1, 2]}, {"a": [1], "b": []}], sync_interval=1)
+    )
+    for decoder in ("kernel", "fastavro"):
+        got = avro.read(tmp_path / "a.avro", sequence_per="record", decoder=decoder)
+        assert got.rows == 2
+        assert [(f.code, f.rows) for f in got.faults] == [("avro-array-lengths", 1)]
+
+
+def test_decimals_are_unscaled_integers(avro, tmp_path):
+    fixed = {"type": "fixed", "name": "D", "size": 12, "logicalType": "decimal", "precision": 18, "scale": 4}
+    writer = rec(
+        ("a", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, {}),
+        ("b", fixed, {}),
+        ("big", {"type": "bytes", "logicalType": "decimal", "precision": 40}, {}),
+    )
+    numbers = [0, 1, -1, 127, 128, -128, -129, 10**17, -(10**17)]
+    plain = rec(
+        ("a", "bytes", {}), ("b", {"type": "fixed", "name": "D", "size": 12}, {}), ("big", "bytes", {})
+    )
+
+    def shortest(n):
+        return n.to_bytes((n + (n < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+    data = avro.bytes(
+        plain,
+        [{"a": shortest(n), "b": n.to_bytes(12, "big", signed=True), "big": b""} for n in numbers],
+        sync_interval=16_000,
+    )
+    path = tmp_path / "a.avro"
+    import io
+
+    import fastavro
+
+    block = next(iter(fastavro.block_reader(io.BytesIO(data))))
+    path.write_bytes(avro.container(json.dumps(writer), [(len(numbers), block.bytes_.getvalue())]))
+    for decoder in ("kernel", "fastavro"):
+        got = avro.read(path, sequence_per="file", decoder=decoder)
+        assert got.columns["a"].tolist() == got.columns["b"].tolist() == numbers
+        assert [f.scale_factor for f in got.scan.fields] == [0.01, 0.0001]
+        assert "40 digits does not fit" in got.scan.attrs["avro_fields_left"]["big"]
+
+
+def test_a_decimal_that_does_not_fit_is_a_fault(avro, tmp_path):
+    writer = rec(("a", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, {}))
+    path = tmp_path / "a.avro"
+    body = (1 << 64).to_bytes(9, "big")
+    path.write_bytes(avro.container(json.dumps(writer), [(1, avro.zigzag(9) + body)]))
+    for decoder in ("kernel", "fastavro"):
+        got = avro.read(path, sequence_per="file", decoder=decoder)
+        assert [f.code for f in got.faults] == ["avro-decimal"]

@@ -1,0 +1,429 @@
+"""The source as the engine sees it: parts, keys, labels, gaps, and rows that add up."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import random
+
+import fastavro
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from chunkstore.errors import ConfigError, InputError, SourceChangedError, UnknownNameError, UnsupportedError
+from ingest.protocol import Source
+from ingest.sources.avro import CODES, AvroSource
+from ingest.sources.avro.rows import join_codes
+from ingest.sources.avro.survey import file_ids
+
+ROW = {
+    "type": "record",
+    "name": "Row",
+    "fields": [
+        {"name": "key", "type": "string"},
+        {"name": "t", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "x", "type": "float"},
+        {"name": "n", "type": ["null", "int"], "default": None},
+    ],
+}
+BAD = b"\xff" * 20
+
+
+def rows(n, key=lambda i: f"k{i % 3}", start=0):
+    """Each value tells its row."""
+    return [
+        {"key": key(i), "t": i, "x": float(i), "n": None if i % 5 == 0 else i}
+        for i in range(start, start + n)
+    ]
+
+
+def write(path, avro, records, codec="null", interval=200):
+    path.write_bytes(avro.bytes(ROW, records, codec, interval))
+    return str(path)
+
+
+def test_it_is_a_source():
+    assert isinstance(AvroSource(sequence_per="file"), Source)
+
+
+def test_the_scan_is_a_plan_that_survives_json_and_pickle(avro, tmp_path):
+    paths = [write(tmp_path / f"{n}.avro", avro, rows(100)) for n in "ab"]
+    scan = AvroSource(sequence_key="key", time="t", part_bytes=600).scan(paths)
+    again = AvroSource(**json.loads(json.dumps(dict(scan.options))))
+    part = pickle.loads(pickle.dumps(scan.parts[1]))
+    json.dumps(dict(part.payload))
+    (batch,) = again.read(part)
+    assert batch.rows == part.claimed
+    assert again.identity(paths[0]) == scan.parts[0].identity
+    assert len(scan.parts) > 4
+    assert [p.index for p in scan.parts] == list(range(len(scan.parts)))
+    assert all(p.memory > p.nbytes for p in scan.parts)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    sizes=st.lists(st.integers(0, 60), min_size=1, max_size=4),
+    part_bytes=st.sampled_from([1, 300, 5000, 1 << 26]),
+    codec=st.sampled_from(["null", "zstandard"]),
+    per=st.sampled_from(["file", "all", "key"]),
+)
+def test_rows_come_in_order_whatever_the_parts(avro, tmp_path_factory, sizes, part_bytes, codec, per):
+    folder = tmp_path_factory.mktemp("parts")
+    paths, start = [], 0
+    for i, n in enumerate(sizes):
+        paths.append(write(folder / f"f{i}.avro", avro, rows(n, start=start), codec))
+        start += n
+    options = {"sequence_key": "key"} if per == "key" else {"sequence_per": per}
+    got = avro.read(paths, part_bytes=part_bytes, **options)
+    assert got.rows == start
+    assert np.array_equal(got.columns.get("t", np.empty(0, np.int64)), np.arange(start))
+    names = [f"f{i}" for i, n in enumerate(sizes) for _ in range(n)]
+    want = {
+        "all": ["all"] * start,
+        "file": names,
+        "key": [
+            f"k{i % 3}"
+            for r, n in zip(range(len(sizes)), sizes, strict=True)
+            for i in range(sum(sizes[:r]), sum(sizes[:r]) + n)
+        ],
+    }
+    assert got.sequence == want[per]
+
+
+def damage(path, at_block, avro, how="payload"):
+    """Damage one block of a file so that its record data are wrong."""
+    from ingest.sources.avro.container import read_header, walk
+    from ingest.sources.avro.inputs import open_input
+
+    with open_input(str(path)) as source:
+        table = next(iter(walk(source, read_header(source))))
+    data = bytearray(path.read_bytes())
+    begin, size = int(table.payloads[at_block]), int(table.sizes[at_block])
+    if how == "payload":
+        data[begin : begin + min(size, 20)] = BAD[: min(size, 20)]
+    else:
+        data[begin + size] ^= 1
+    path.write_bytes(bytes(data))
+    return table.counts.tolist()
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard", "bzip2", "xz"])
+@pytest.mark.parametrize("how", ["payload", "marker"])
+def test_a_damaged_block_is_a_gap_of_its_claim_where_places_are_known(avro, tmp_path, codec, how):
+    path = tmp_path / "a.avro"
+    write(path, avro, rows(100), codec)
+    counts = damage(path, 1, avro, how)
+    got = avro.read(path, sequence_per="file")
+    lo = counts[0]
+    hi = lo + counts[1]
+    assert got.rows == 100
+    assert got.lost == [(lo, hi)]
+    keep = np.r_[0:lo, hi:100]
+    assert np.array_equal(got.columns["t"][keep], keep)
+    assert np.isnan(got.columns["x"][lo:hi]).all()
+    assert not got.columns["n_valid"][lo:hi].any()
+    (fault,) = got.faults
+    assert (fault.rows, fault.block, fault.action) == (hi - lo, 1, "gap")
+    assert fault.code in CODES
+
+
+@pytest.mark.parametrize("how", ["payload", "marker"])
+def test_a_damaged_block_is_left_out_where_keys_are_found(avro, tmp_path, how):
+    path = tmp_path / "a.avro"
+    write(path, avro, rows(100))
+    counts = damage(path, 1, avro, how)
+    got = avro.read(path, sequence_key="key")
+    lo, hi = counts[0], counts[0] + counts[1]
+    assert np.array_equal(got.columns["t"], np.r_[0:lo, hi:100])
+    assert [(f.rows, f.action) for f in got.faults] == [(hi - lo, "quarantined")]
+    assert got.rows + sum(f.rows for f in got.faults) == 100
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 10**6), per=st.sampled_from(["file", "key", "record"]))
+def test_rows_in_are_rows_stored_and_rows_in_quarantine(avro, tmp_path_factory, seed, per):
+    """Blocks are damaged at random; what every block claims adds up, whatever it ends as."""
+    rng = random.Random(seed)
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "key", "type": "string"},
+            {"name": "v", "type": {"type": "array", "items": "int"}},
+            {"name": "x", "type": "double"},
+        ],
+    }
+    records = [{"key": f"k{i % 4}", "v": [i] * 3, "x": float(i)} for i in range(80)]
+    path = tmp_path_factory.mktemp("sum") / "a.avro"
+    codec = rng.choice(["null", "snappy", "deflate", "zstandard"])
+    path.write_bytes(avro.bytes(schema, records, codec, 120))
+    from ingest.sources.avro.container import read_header, walk
+    from ingest.sources.avro.inputs import open_input
+
+    with open_input(str(path)) as source:
+        table = next(iter(walk(source, read_header(source))))
+    data = bytearray(path.read_bytes())
+    for i in rng.sample(range(len(table)), rng.randrange(4)):
+        at = int(table.payloads[i]) + rng.randrange(int(table.sizes[i]) + 16)
+        data[at] ^= 1 << rng.randrange(8)
+    path.write_bytes(bytes(data))
+    options = {
+        "file": {"sequence_per": "file", "fields": "x"},
+        "key": {"sequence_key": "key", "fields": "x"},
+        "record": {"sequence_per": "record", "fields": "v"},
+    }[per]
+    got = avro.read(path, **options)
+    stored = got.rows - sum(hi - lo for lo, hi in got.lost)
+    if per == "record":
+        stored //= 3
+    assert stored + sum(f.rows for f in got.faults if f.action != "kept") == 80
+
+
+def test_a_claim_that_cannot_be_is_refused_and_leaves_no_gap(avro, tmp_path):
+    path = tmp_path / "a.avro"
+    good = avro.bytes(ROW, rows(10))
+    path.write_bytes(good + avro.zigzag(10**9) + avro.zigzag(0) + avro.SYNC)
+    for options in ({"sequence_per": "file"}, {"sequence_key": "key"}):
+        got = avro.read(path, **options)
+        assert got.rows == 10
+        assert [(f.code, f.rows) for f in got.faults] == [("avro-block-claim", 10**9)]
+
+
+def test_rows_without_bytes_are_legal_and_bounded(avro, tmp_path):
+    schema = {"type": "record", "name": "Void", "fields": [{"name": "v", "type": "null"}]}
+    reader = {"type": "record", "name": "Void", "fields": [{"name": "x", "type": "int", "default": 7}]}
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.container(json.dumps(schema), [(1000, b""), (1 << 40, b""), (5, b"")]))
+    got = avro.read(path, sequence_per="file", reader_schema=reader)
+    assert got.columns["x"].tolist() == [7] * 1005
+    assert [(f.code, f.rows) for f in got.faults] == [("avro-block-claim", 1 << 40)]
+
+
+def test_concatenated_containers_are_named_and_their_rows_counted(avro, tmp_path):
+    path = tmp_path / "a.avro"
+    one = avro.bytes(ROW, rows(10))
+    path.write_bytes(one + avro.bytes(ROW, rows(20)) + avro.bytes(ROW, rows(5)))
+    got = avro.read(path, sequence_per="file")
+    assert got.rows == 10
+    assert [(f.code, f.offset, f.rows) for f in got.faults] == [("avro-concatenated", len(one), 25)]
+
+
+def test_empty_and_foreign_files_do_not_cost_the_others(avro, tmp_path):
+    paths = [tmp_path / n for n in ("a.avro", "b.avro", "c.avro", "d.avro", "e.avro")]
+    write(paths[0], avro, rows(10))
+    paths[1].write_bytes(b"")
+    paths[2].write_bytes(b"not avro at all")
+    write(paths[3], avro, [])
+    paths[4].write_bytes(avro.container('{"type": "nonsense"}', []))
+    got = avro.read([*paths, tmp_path / "missing.avro"], sequence_per="file")
+    assert got.rows == 10
+    assert [f.code for f in got.faults] == [
+        "avro-empty",
+        "avro-not-container",
+        "avro-schema",
+        "avro-unreadable",
+    ]
+    assert got.scan.keys == ("a", "d")
+
+
+def test_an_unknown_codec_quarantines_its_file(avro, tmp_path):
+    write(tmp_path / "a.avro", avro, rows(3))
+    (tmp_path / "b.avro").write_bytes(
+        avro.container(json.dumps(ROW), [(1, b"x")], codec="null", extra={"avro.codec": b"lzo"})
+    )
+    got = avro.read([tmp_path / "a.avro", tmp_path / "b.avro"], sequence_per="file")
+    assert [f.code for f in got.faults] == ["avro-codec-unknown"]
+
+
+def test_nothing_to_read_is_an_error(tmp_path):
+    (tmp_path / "a.avro").write_bytes(b"")
+    with pytest.raises(InputError, match="none of 1 input"):
+        AvroSource(sequence_per="file").scan([str(tmp_path / "a.avro")])
+
+
+def test_an_input_that_changed_is_not_read(avro, tmp_path):
+    path = tmp_path / "a.avro"
+    scan = AvroSource(sequence_per="file").scan([write(path, avro, rows(10))])
+    write(path, avro, rows(11))
+    with pytest.raises(SourceChangedError, match="scan again"):
+        list(AvroSource(**scan.options).read(scan.parts[0]))
+
+
+def test_keys_of_several_fields_are_joined_and_nulls_are_said(avro, tmp_path):
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "a", "type": ["null", "string"]},
+            {"name": "b", "type": "int"},
+            {"name": "c", "type": "boolean"},
+            {"name": "x", "type": "int"},
+        ],
+    }
+    records = [
+        {"a": None if i % 4 == 0 else "é" * (i % 3), "b": i % 2, "c": i % 5 == 0, "x": i} for i in range(60)
+    ]
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.bytes(schema, records))
+    for decoder in ("kernel", "fastavro"):
+        got = avro.read(path, sequence_key="a,b,c", decoder=decoder)
+        assert got.sequence == [
+            f"{'null' if r['a'] is None else r['a']}/{r['b']}/{str(r['c']).lower()}" for r in records
+        ]
+        assert {f.code for f in got.faults} == {"avro-null-key"}
+        assert all(f.action == "kept" and f.rows == 0 for f in got.faults)
+
+
+def test_more_keys_than_a_dictionary_begins_with(avro, tmp_path):
+    records = rows(30_000, key=lambda i: f"device-{(i * 7919) % 20_000}")
+    path = write(tmp_path / "a.avro", avro, records, interval=16_000)
+    got = avro.read(path, sequence_key="key", decoder="kernel")
+    assert got.sequence == [r["key"] for r in records]
+
+
+def test_labels_are_taken_and_a_change_is_reported(avro, tmp_path):
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "k", "type": "int"},
+            {"name": "name", "type": "string"},
+            {"name": "w", "type": "double"},
+            {"name": "x", "type": "int"},
+        ],
+    }
+    records = [{"k": i % 2, "name": f"n{i % 2}" if i < 90 else "other", "w": 0.5, "x": i} for i in range(100)]
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.bytes(schema, records, sync_interval=16_000))
+    got = avro.read(path, sequence_key="k", labels="name,w")
+    assert got.labels == {"name": {"0": "n0", "1": "n1"}, "w": {"0": 0.5, "1": 0.5}}
+    assert [(f.code, f.action, f.rows) for f in got.faults] == [("avro-label-varies", "kept", 0)]
+    assert "10 rows in all" in got.faults[0].message
+    whole = avro.read(path, sequence_per="file", labels="w")
+    assert whole.labels == {"w": {"a": 0.5}}
+
+
+def test_times_and_other_logical_types_are_integers_with_their_unit(avro, tmp_path):
+    kinds = {
+        "date": ("int", "days since 1970-01-01"),
+        "time-millis": ("int", "milliseconds"),
+        "time-micros": ("long", "microseconds"),
+        "timestamp-millis": ("long", "milliseconds since 1970-01-01"),
+        "timestamp-micros": ("long", "microseconds since 1970-01-01"),
+        "timestamp-nanos": ("long", "nanoseconds since 1970-01-01"),
+        "local-timestamp-millis": ("long", "milliseconds since 1970-01-01"),
+    }
+    plain = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": f"f{i}", "type": k} for i, (k, _) in enumerate(kinds.values())],
+    }
+    values = [{f"f{i}": v for i in range(len(kinds))} for v in (0, -1, 90_000_000, (1 << 31) - 1)]
+    logical = json.loads(json.dumps(plain))
+    for f, name in zip(logical["fields"], kinds, strict=True):
+        f["type"] = {"type": f["type"], "logicalType": name}
+    body = avro.bytes(plain, values)
+    path = tmp_path / "a.avro"
+    import fastavro  # noqa: E401
+
+    block = next(iter(fastavro.block_reader(io.BytesIO(body))))
+    path.write_bytes(avro.container(json.dumps(logical), [(4, block.bytes_.getvalue())]))
+    got = avro.read(path, sequence_per="file")
+    for field, (_, unit) in zip(got.scan.fields, kinds.values(), strict=True):
+        assert field.units == unit
+        assert got.columns[field.name].dtype == np.int64
+        assert got.columns[field.name].tolist() == [0, -1, 90_000_000, (1 << 31) - 1]
+
+
+def test_an_integer_beyond_53_bits_keeps_its_value_beside_nulls(avro, tmp_path):
+    schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": ["null", "long"]}]}
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.bytes(schema, [{"n": (1 << 60) + 1}, {"n": None}]))
+    got = avro.read(path, sequence_per="file")
+    assert got.columns["n"].tolist() == [(1 << 60) + 1, 0]
+    assert got.columns["n_valid"].tolist() == [True, False]
+    assert got.scan.fields[0].nullable
+    given_value = avro.read(path, sequence_per="file", null_values={"n": -1})
+    assert given_value.columns["n"].tolist() == [(1 << 60) + 1, -1]
+    assert not given_value.scan.fields[0].nullable
+
+
+def test_wrong_options_say_what_to_do(avro, tmp_path):
+    path = write(tmp_path / "a.avro", avro, rows(5))
+    for options, error, text in [
+        ({}, ConfigError, "say what a sequence is"),
+        ({"sequence_key": "kay"}, UnknownNameError, "did you mean 'key'"),
+        ({"sequence_per": "file", "fields": "zzz"}, UnknownNameError, "there is no field 'zzz'"),
+        ({"sequence_per": "file", "fields": "key"}, UnsupportedError, "take them as key or label"),
+        ({"sequence_per": "hour"}, ConfigError, "must be one of file, record, all"),
+        ({"sequence_per": "file", "max_gap": 3}, ConfigError, "needs the time field"),
+        ({"sequence_per": "file", "max_gap": "3 parsecs", "time": "t"}, ConfigError, "not a step of time"),
+        ({"sequence_per": "file", "colour": 1}, ConfigError, "no option 'colour'"),
+        ({"sequence_per": "file", "null_values": {"x": 1}}, ConfigError, "not as an integer"),
+        ({"sequence_per": "record"}, ConfigError, "no field is left"),
+        ({"sequence_per": "file", "reader_schema": "/nowhere.avsc"}, ConfigError, "cannot be read"),
+    ]:
+        with pytest.raises(error, match=text):
+            AvroSource(**options).scan([path])
+
+
+def test_a_cut_rule_is_in_the_unit_of_the_time(avro, tmp_path):
+    path = write(tmp_path / "a.avro", avro, rows(5))
+    scan = AvroSource(sequence_per="all", time="t", cut_on="n", max_gap="2.5s", on_disorder="sort").scan(
+        [path]
+    )
+    assert (scan.cut.on_change, scan.cut.max_gap, scan.order, scan.time_field) == (
+        ("n",),
+        2_500_000,
+        "sort",
+        "t",
+    )
+
+
+def test_files_are_named_shortly_and_differently():
+    assert file_ids(["/d/a.avro", "/d/b.AVRO"]) == ["a", "b"]
+    assert file_ids(["/d/x/a.avro", "/d/y/a.avro"]) == ["x/a", "y/a"]
+    assert file_ids(["/d/a.avro", "/d/a.avro"]) == ["a", "a#2"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=30))
+def test_tuples_are_numbered_as_they_appear(pairs):
+    a = np.array([p[0] for p in pairs], np.int32)
+    b = np.array([p[1] for p in pairs], np.int32)
+    codes, first = join_codes([(a, 4), (b, 3)])
+    order = list(dict.fromkeys(pairs))
+    assert codes.tolist() == [order.index(p) for p in pairs]
+    assert first.tolist() == [pairs.index(p) for p in order]
+
+
+def test_a_remote_file_is_read_like_a_local_one(avro, tmp_path):
+    import fsspec
+
+    path = write(tmp_path / "a.avro", avro, rows(500), "zstandard")
+    fsspec.filesystem("memory").pipe("/avro/a.avro", (tmp_path / "a.avro").read_bytes())
+    local = avro.read(path, sequence_key="key")
+    scan = AvroSource(sequence_key="key").scan(["memory://avro/a.avro"])
+    batches = [b for p in scan.parts for b in AvroSource(**scan.options).read(p)]
+    assert np.array_equal(np.concatenate([b.columns["t"] for b in batches]), local.columns["t"])
+
+
+def test_parts_of_forty_million_blocks_are_planned_in_little_memory(avro, tmp_path):
+    """The table of parts holds eight integers a part of 64 MiB; blocks are walked in bounded tables."""
+    from ingest.sources.avro.parts import PartTable
+
+    path = write(tmp_path / "a.avro", avro, rows(50))
+    source = AvroSource(sequence_per="all")
+    survey = source.survey([path])[0]
+    plan_of = source.scan([path])
+    assert len(plan_of.parts) == 1
+    survey.slices = survey.slices * 10_000
+    from ingest.sources.avro.columns import make_plan
+
+    table = PartTable([survey], source.options, make_plan(survey.node, source.options, {}))
+    assert len(table) == 10_000
+    assert table._table.nbytes == 640_000
+    assert table[-1].index == 9_999

@@ -54,6 +54,10 @@ _AVRO: tuple[_Row, ...] = (
     ("max_gap", str | None, None, "Largest step of time inside a sequence, e.g. 10s."),
     ("on_drift", str | None, None, "Schemas that differ: fail or union. [default: fail]"),
     ("reader_schema", str | None, None, "File with a schema that all inputs are resolved to."),
+    ("null_values", str | None, None, "Values that stand for null in integer fields: a=-1,b=0."),
+    ("vector_lengths", str | None, None, "Lengths of array fields that hold vectors: a=3,b=12."),
+    ("obs_axis", str | None, None, "Which of two nested arrays holds the obs: outer, inner or auto."),
+    ("check_text", bool | None, None, "Quarantine blocks with text that is not UTF-8. [default: check]"),
     ("decoder", str | None, None, "auto, kernel or fastavro."),
     ("part_bytes", str | None, None, "Encoded bytes that one read decodes."),
     ("max_block_bytes", str | None, None, "Largest block, encoded or decoded."),
@@ -80,6 +84,8 @@ _AUDIO: tuple[_Row, ...] = (
     ("quality", str | None, None, "Of resampling: QQ, LQ, MQ, HQ, VHQ."),
     ("isolate", bool | None, None, "Decode in processes of their own. [default: isolate]"),
     ("timeout", str | None, None, "Seconds without progress after which a decoder is stopped."),
+    ("max_peak", float | None, None, "Samples beyond so many times full scale are no audio."),
+    ("decoder_memory", str | None, None, "Memory that a decoder process may use."),
 )
 
 _NPY: tuple[_Row, ...] = (
@@ -189,7 +195,18 @@ def _length(text: str | None) -> int | str | None:
 def _value(source: str, name: str, value: Any) -> Any:
     if source == "avro" and name == "max_gap" and str(value).lstrip("-").isdigit():
         return int(value)
+    if source == "avro" and name in {"null_values", "vector_lengths"}:
+        return _pairs(name, value)
     return value
+
+
+def _pairs(name: str, text: str) -> dict[str, int]:
+    """Read ``a=-1,b=0``."""
+    try:
+        return {k.strip(): int(v) for k, v in (pair.rsplit("=", 1) for pair in text.split(","))}
+    except ValueError:
+        flag = "--" + name.replace("_", "-")
+        raise typer.BadParameter(f"{flag} is {text!r}; write FIELD=NUMBER, several with commas") from None
 
 
 def merge(

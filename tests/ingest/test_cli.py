@@ -1,0 +1,147 @@
+"""The verbs, as a person types them: what is printed, and with which exit code they end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chunkstore
+from chunkstore.cli import run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "in").mkdir()
+    for i in range(3):
+        np.save(tmp_path / "in" / f"{i}.npy", np.arange(10.0) + i)
+    return tmp_path / "in"
+
+
+def test_files_become_a_store_and_a_summary(folder, tmp_path, capsys):
+    assert run(["ingest", "npy", str(folder), "-o", str(tmp_path / "o.zarr"), "--workers", "0"]) == 0
+    told = capsys.readouterr()
+    assert "3 sequences, 30 obs from 3 files" in told.out
+    assert "write: 1/1 tasks" in told.err
+    assert chunkstore.open_store(tmp_path / "o.zarr").n_obs == 30
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(folder, tmp_path, capsys):
+    assert run(["ingest", "npy", str(folder), "-o", str(tmp_path / "o.zarr"), "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    for word in ("inputs", "sequences  3", "obs        30", "memory", "scratch    none", "plan"):
+        assert word in told
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_damage_ends_with_3_and_a_report(folder, tmp_path, capsys):
+    file = folder / "1.npy"
+    file.write_bytes(file.read_bytes()[:-20])
+    (folder / "9.npy").write_bytes(b"no array")
+    report = tmp_path / "faults.jsonl"
+    words = ["ingest", "npy", str(folder), "-o", str(tmp_path / "o.zarr"), "--workers", "0"]
+    assert run([*words, "--report", str(report)]) == 3
+    lines = [json.loads(line) for line in report.read_text().splitlines()]
+    assert [(Path(f["file"]).name, f["code"], f["claimed_rows"], f["action"]) for f in lines] == [
+        ("9.npy", "npy-unreadable", 0, "quarantined"),
+        ("1.npy", "npy-truncated", 3, "gap"),
+    ]
+    assert set(lines[0]) == {"file", "offset", "block", "claimed_rows", "code", "message", "action"}
+    told = capsys.readouterr().out
+    assert "1 x npy-truncated" in told
+    assert "27 are stored, 3 are gaps" in told
+    kept = json.loads((tmp_path / "o.zarr.ledger" / "report.json").read_text())
+    assert (kept["exit_code"], kept["rows"]["stored"]) == (3, 27)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nowhere"], "no such file"),
+        (["{in}", "--codec", "zip"], "zip"),
+        (["{in}", "--memory-limit", "1MiB"], "memory limit is 1 MiB"),
+        (["{in}", "--max-bad", "lots"], "max_bad"),
+        (["{in}", "--resume", "--overwrite"], "exclude each other"),
+        (["{in}", "--chunk", "zwölf"], "not a size"),
+    ],
+)
+def test_what_cannot_work_is_one_line_and_exit_2(folder, tmp_path, capsys, words, told):
+    words = [w.format(**{"in": folder}) for w in words]
+    assert run(["ingest", "npy", *words, "-o", str(tmp_path / "o.zarr"), "--workers", "0"]) == 2
+    error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("chunkstore:")]
+    assert len(error) == 1
+    assert told in error[0]
+    assert not (tmp_path / "o.zarr").exists()
+
+
+def test_an_output_that_is_there_is_exit_2_and_overwrite_helps(folder, tmp_path, capsys):
+    words = ["ingest", "npy", str(folder), "-o", str(tmp_path / "o.zarr"), "--workers", "0", "--quiet"]
+    assert run(words) == 0
+    assert capsys.readouterr() == ("", "")
+    assert run(words) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert run([*words, "--overwrite"]) == 0
+    assert run([*words, "--resume"]) == 0
+
+
+def test_progress_can_be_json_lines(folder, tmp_path, capsys):
+    words = ["ingest", "npy", str(folder), "-o", str(tmp_path / "o.zarr"), "--workers", "0", "--log-json"]
+    assert run(words) == 0
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert {e["stage"] for e in events if "stage" in e} == {"scan", "write", "finish"}
+    ends = [e for e in events if e["event"] == "end"]
+    assert [e["done"] == e["tasks"] for e in ends] == [True] * 3
+    assert ends[-1]["rows"] == 30
+
+
+def test_an_interrupt_says_how_to_go_on(folder, tmp_path, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ingest.sources.npy.NpySource.read", interrupted)
+    words = ["ingest", "npy", str(folder), "-o", str(tmp_path / "o.zarr"), "--workers", "0"]
+    assert run(words) == 130
+    assert "run again with --resume" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert run([*words, "--resume"]) == 0
+
+
+def test_merge_makes_one_store(folder, tmp_path, capsys):
+    for name, files in (("a", "0.npy"), ("b", "[12].npy")):
+        out = str(tmp_path / f"{name}.zarr")
+        assert run(["ingest", "npy", str(folder / files), "-o", out, "--workers", "0", "--quiet"]) == 0
+    words = ["merge", str(tmp_path / "a.zarr"), str(tmp_path / "b.zarr"), "-o", str(tmp_path / "c.zarr")]
+    assert run(words) == 0
+    assert "3 sequences, 30 obs from 2 stores" in capsys.readouterr().out
+
+
+def test_help_names_every_option_of_the_functions(capsys):
+    import inspect
+
+    from ingest.api import ingest
+
+    run(["ingest", "avro", "--help"])
+    told = capsys.readouterr().out
+    python_only = {"source", "inputs", "out", "options", "client", "storage_options", "progress"}
+    for name in set(inspect.signature(ingest).parameters) - python_only:
+        assert "--" + name.replace("_", "-") in told, name
+
+
+@pytest.mark.parametrize(
+    ("verb", "module", "options"), [("avro", "avro", "AvroOptions"), ("audio", "audio", "AudioOptions")]
+)
+def test_every_option_of_a_source_is_an_option_of_its_verb(verb, module, options):
+    import dataclasses
+    import importlib
+
+    from ingest import cli
+
+    known = {
+        f.name
+        for f in dataclasses.fields(getattr(importlib.import_module(f"ingest.sources.{module}"), options))
+    }
+    rows = {row[0] for row in getattr(cli, f"_{verb.upper()}")}
+    found_by_the_scan = {"keys", "inner_obs"}
+    assert rows == known - {"storage_options"} - found_by_the_scan

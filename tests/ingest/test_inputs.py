@@ -1,0 +1,94 @@
+"""What people type becomes a list of files, in an order that does not surprise."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from chunkstore.errors import InputError
+from ingest.inputs import expand, natural_key
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name in (
+        "a2.avro",
+        "a10.avro",
+        "b.AVRO",
+        "._a1.avro",
+        ".hidden.avro",
+        "notes.txt",
+        "x.avro/in.avro",
+        "c/d/e.avro",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    return tmp_path
+
+
+def names(found, root):
+    return [os.path.relpath(f, root) for f in found]
+
+
+def test_a_folder_is_searched_to_any_depth_in_natural_order(tree):
+    found = names(expand(tree, [".avro"]), tree)
+    assert found == ["a2.avro", "a10.avro", "b.AVRO", "c/d/e.avro", "x.avro/in.avro"]
+
+
+def test_a_file_is_taken_whatever_its_name(tree):
+    assert names(expand(tree / "notes.txt", [".avro"]), tree) == ["notes.txt"]
+
+
+def test_a_folder_named_like_a_file_is_a_folder(tree):
+    assert names(expand(tree / "x.avro", [".avro"]), tree) == ["x.avro/in.avro"]
+    assert names(expand(str(tree / "*.avro"), [".avro"]), tree) == ["a2.avro", "a10.avro", "x.avro/in.avro"]
+
+
+def test_globs_reach_down(tree):
+    assert "c/d/e.avro" in names(expand(str(tree / "**" / "*.avro"), [".avro"]), tree)
+
+
+def test_a_star_takes_only_what_the_source_can_read(tree):
+    assert "notes.txt" not in names(expand(str(tree / "*"), [".avro"]), tree)
+
+
+def test_lists_are_read_and_relative_to_themselves(tree):
+    (tree / "list.txt").write_text("# two files\nb.AVRO\n\na2.avro\n@more.txt\n")
+    (tree / "more.txt").write_text("c\n")
+    assert names(expand(f"@{tree / 'list.txt'}", [".avro"]), tree) == ["b.AVRO", "a2.avro", "c/d/e.avro"]
+
+
+def test_lists_that_name_each_other_end(tree):
+    (tree / "list.txt").write_text("@list.txt\n")
+    with pytest.raises(InputError, match="8 deep"):
+        expand(f"@{tree / 'list.txt'}")
+
+
+def test_a_file_named_twice_comes_once_and_arguments_keep_their_order(tree):
+    found = expand([tree / "b.AVRO", tree / "a2.avro", tree / "b.AVRO"])
+    assert names(found, tree) == ["b.AVRO", "a2.avro"]
+
+
+@pytest.mark.parametrize("given", ["nowhere", "*.nothing", []])
+def test_nothing_to_read_is_an_error(tree, given, monkeypatch):
+    monkeypatch.chdir(tree)
+    with pytest.raises(InputError):
+        expand(given, [".avro"])
+
+
+def test_urls_of_fsspec_are_found(tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    for name in ("m10.avro", "m9.avro", "._m.avro", "other.txt"):
+        memory.pipe_file(f"/expand-test/{name}", b"x")
+    try:
+        found = expand("memory://expand-test", [".avro"])
+        assert [f.rsplit("/", 1)[-1] for f in found] == ["m9.avro", "m10.avro"]
+    finally:
+        memory.rm("/expand-test", recursive=True)
+
+
+def test_numbers_sort_by_value_and_text_by_letter():
+    assert sorted(["f10b", "f9", "f010a", "e"], key=natural_key) == ["e", "f9", "f010a", "f10b"]

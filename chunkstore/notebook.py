@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from chunkstore.store import ChunkStore
 
-__all__ = ["dataset_html", "store_html"]
+__all__ = ["dataset_html", "store_html", "windows_html"]
 
 _STYLE = """<style>
 .cks{font-size:.9em;line-height:1.5;max-width:64em}
@@ -84,6 +84,28 @@ def dataset_html(name: str, facts: Sequence[tuple[str, str]], stores: Sequence[C
     parts = [_pairs("Windows", list(facts), open_=True)]
     parts += [_pairs(f"Store {s.url}", info.headline(info.describe(s))) for s in stores]
     return _page(f"chunkstore.{name}", "", parts)
+
+
+def windows_html(dataset: Any) -> str:
+    """Return the HTML that a notebook shows for a ``ZarrWindowDataset``: windows, order, memory, stores.
+
+    Parameters
+    ----------
+    dataset : ZarrWindowDataset
+        With ``n_windows``, ``fields``, ``plan``, ``epoch`` and ``stores``.
+    """
+    from chunkstore.text import human_bytes
+
+    plan = dataset.plan
+    facts = [
+        ("windows", f"{dataset.n_windows:,} an epoch, {len(dataset):,} batches on this rank"),
+        ("fields", ", ".join(dataset.fields)),
+        ("next epoch", str(dataset.epoch)),
+        ("order", f"{plan.lanes:,} lanes, {plan.passes:,} passes, {plan.lane_groups:,} lane groups"),
+        ("memory", f"{human_bytes(plan.arena_bytes)} of {human_bytes(plan.memory_limit)} allowed"),
+        ("why", plan.reason),
+    ]
+    return dataset_html(type(dataset).__name__, facts, dataset.stores)
 
 
 def _page(kind: str, title: str, parts: Sequence[str]) -> str:

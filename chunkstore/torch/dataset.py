@@ -6,7 +6,9 @@ transforms, worker processes, checkpoints.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import threading
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -218,6 +220,11 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
 
     # ---- what it is
 
+    def _repr_html_(self) -> str:
+        from chunkstore.notebook import windows_html
+
+        return windows_html(self)
+
     @property
     def stores(self) -> tuple[Any, ...]:
         """The open stores."""
@@ -370,6 +377,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
                     "share; use num_workers=0 (threads decode ahead), or leave device out"
                 )
             self._check_groups(worker)
+            _end_with_trainer()
         self._consumed = position = self._clock.begin()
         groups, self._groups = self._groups, None
         if worker is not None:
@@ -449,3 +457,23 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
 
 _NOT_WHOLE = -1  # in the place of the turn: the batch does not know the whole position
 _PROVENANCE = ("store", "sequence", "start", "length")
+
+
+def _end_with_trainer() -> None:
+    """Let this worker end when the process that trains is gone, even killed.
+
+    A worker's parent is the fork server, which lives as long as its workers: without this, both would
+    outlive a trainer that was killed.
+    """
+    trainer = multiprocessing.parent_process()
+    if trainer is None or any(t.name == _WATCH for t in threading.enumerate()):
+        return
+
+    def watch() -> None:
+        trainer.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name=_WATCH, daemon=True).start()
+
+
+_WATCH = "chunkstore-watch"

@@ -6,6 +6,8 @@ lines that start with ``$ `` in blocks marked ``console`` go to the shell. Other
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import subprocess
 import sys
@@ -23,8 +25,34 @@ def blocks(text: str):
         yield line, found["info"].strip(), found["body"]
 
 
+def cells(text: str):
+    """Yield (number, source) for every code cell of a notebook."""
+    for number, cell in enumerate(json.loads(text)["cells"]):
+        if cell["cell_type"] == "code":
+            yield number, "".join(cell["source"])
+
+
+def run_notebook(page: Path) -> int:
+    """Run the cells of a notebook, show the last value of each as a notebook would, and return how many ran."""
+    space = {"__name__": "__main__"}
+    count = 0
+    for number, source in cells(page.read_text()):
+        tree = ast.parse(source)
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        name = f"{page}, cell {number}"
+        exec(compile(tree, name, "exec"), space)
+        if last is not None:
+            value = eval(compile(ast.Expression(last.value), name, "eval"), space)
+            shown = value._repr_html_() if hasattr(value, "_repr_html_") else repr(value)
+            print(f"cell {number}: {type(value).__name__}, {len(shown)} characters")
+        count += 1
+    return count
+
+
 def run(page: Path) -> int:
     """Run the snippets of ``page`` and return how many ran."""
+    if page.suffix == ".ipynb":
+        return run_notebook(page)
     space = {"__name__": "__main__"}
     count = 0
     for line, language, body in blocks(page.read_text()):

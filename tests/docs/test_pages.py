@@ -22,6 +22,11 @@ PAGES = sorted(
 )
 
 
+PAGES += sorted((ROOT / "docs").rglob("*.ipynb"))
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_snippet_of_a_page_runs(page, tmp_path):
     environment = {

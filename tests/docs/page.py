@@ -33,7 +33,7 @@ def cells(text: str):
 
 
 def run_notebook(page: Path) -> int:
-    """Run the cells of a notebook, show the last value of each as a notebook would, and return how many ran."""
+    """Run the cells of a notebook, showing the last value of each, and return how many ran."""
     space = {"__name__": "__main__"}
     count = 0
     for number, source in cells(page.read_text()):

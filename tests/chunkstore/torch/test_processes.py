@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -96,6 +97,7 @@ def test_a_plain_dataloader_needs_the_batch_for_an_exact_state(path, epochs):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stateful_dataloader_resumes_in_mid_epoch(path, epochs, workers):
     options = {"batch_size": None, "num_workers": workers}
+    warnings.filterwarnings("ignore", "'set_vital' is deprecated", UserWarning)  # torchdata calls it
     if workers:
         options["multiprocessing_context"] = "forkserver"
     loader = StatefulDataLoader(dataset(path), **options)
@@ -145,24 +147,33 @@ def test_a_transform_that_raises_in_a_worker_names_the_sequences(path):
         list(loader)
 
 
-def run(*arguments, **options):
+def run(log, *arguments):
+    """Start a program of ``children.py`` that writes to a file: its own children would hold a pipe open."""
     environment = {k: v for k, v in os.environ.items() if k not in {"RANK", "WORLD_SIZE"}}
     environment["OMP_NUM_THREADS"] = "1"
-    return subprocess.Popen(
-        [sys.executable, str(CHILDREN), *map(str, arguments)],
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        **options,
-    )
+    with log.open("w") as out:
+        return subprocess.Popen(
+            [sys.executable, str(CHILDREN), *map(str, arguments)],
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def finish(child, log):
+    """Wait for a program and return its lines of JSON."""
+    try:
+        child.wait(120)
+    finally:
+        child.kill()
+        child.wait()
+    assert child.returncode == 0, log.read_text()
+    return [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
 
 
 def test_a_checkpoint_at_4_ranks_goes_on_at_2_and_at_1_and_every_window_comes_once(path, tmp_path):
-    child = run("ranks", path, tmp_path)
-    out, err = child.communicate(timeout=200)
-    assert child.returncode == 0, err
-    lines = [json.loads(line) for line in out.splitlines()]
+    log = tmp_path / "out.txt"
+    lines = finish(run(log, "ranks", path, tmp_path), log)
     assert [line["world"] for line in lines] == [4, 2, 1]
     assert [len(line["seen"][0]) for line in lines[:2]] == [5, 7]
     seen = Counter(tuple(row) for line in lines for rank in line["seen"] for batch in rank for row in batch)
@@ -171,21 +182,19 @@ def test_a_checkpoint_at_4_ranks_goes_on_at_2_and_at_1_and_every_window_comes_on
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_killed_run_goes_on_behind_its_last_step_and_leaves_nothing(path, tmp_path, workers):
-    log = tmp_path / "log.jsonl"
-    child = run("train", path, log, workers)
+    log, out = tmp_path / "log.jsonl", tmp_path / "out.txt"
+    child = run(out, "train", path, log, workers)
     deadline = time.monotonic() + 120
     while not log.exists() or log.read_text().count("\n") < 8:
         assert time.monotonic() < deadline
-        assert child.poll() is None, child.stderr.read()
+        assert child.poll() is None, out.read_text()
         time.sleep(0.02)
     child.send_signal(signal.SIGKILL)
-    child.communicate()
+    child.wait()
     text = log.read_text()
     log.write_text(text[: text.rindex("\n") + 1])  # a line that was cut short had not been saved
     first = [json.loads(line) for line in log.read_text().splitlines()]
-    child = run("train", path, log, workers)
-    _, err = child.communicate(timeout=120)
-    assert child.returncode == 0, err
+    finish(run(out, "train", path, log, workers), out)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert 8 <= len(first) < len(lines)
     assert Counter(tuple(row) for line in lines for row in line["seen"]) == STARTS

@@ -110,7 +110,7 @@ def _field(store: ChunkStore, name: str) -> dict[str, Any]:
         "scale_factor": spec.scale_factor,
         "nullable": spec.nullable,
         "categories": list(spec.categories) if spec.categories is not None else None,
-        "codec": store._array(name).codec.name,  # noqa: SLF001 - of the same room
+        "codec": _codec(store, name),
         "bytes": raw,
         "bytes_stored": stored,
         "bytes_stored_exact": exact,
@@ -122,6 +122,18 @@ def _field(store: ChunkStore, name: str) -> dict[str, Any]:
             key: _plain(getattr(statistics, key)) for key in ("count", "nulls", "min", "max", "mean", "std")
         },
     }
+
+
+def _codec(store: ChunkStore, name: str) -> str:
+    """Return the codec of a field as it would be asked for: ``blosc-lz4:5``, ``zstd:3``, ``none``."""
+    codec = store._array(name).codec  # noqa: SLF001 - of the same room
+    config = codec.compressor.get_config() if codec.compressor is not None else {}
+    parts = [codec.name]
+    if codec.name == "blosc":
+        parts = [config["cname"]] if config["shuffle"] == 0 else ["blosc", config["cname"]]
+    level = config.get("clevel", config.get("level"))
+    text = "-".join(p for p in parts if p)
+    return text if level is None else f"{text}:{level}"
 
 
 def _plain(value: Any) -> Any:
@@ -229,8 +241,8 @@ def headline(found: dict[str, Any]) -> list[tuple[str, str]]:
     for f in found["fields"]:
         s = f["statistics"]
         if is_time(f["units"]) and s and s["min"] is not None and not isinstance(s["min"], list):
-            span = _dates(f["units"], s["min"], s["max"])
-            lines += [(f["name"], span)] if span else []
+            dates = _dates(f["units"], s["min"], s["max"])
+            lines += [(f["name"], dates)] if dates else []
     gaps = found["gaps"]
     if gaps and gaps["count"]:
         lines.append(("gaps", f"{gaps['count']:,} with {gaps['n_obs']:,} obs ({gaps['fraction']:.2%})"))

@@ -54,6 +54,14 @@ def test_stored_bytes_are_those_of_the_chunks_on_disk(place):
     assert 0 < total < on_disk
 
 
+@pytest.mark.parametrize("codec", ["none", "lz4:5", "zstd:3", "zstd:9", "blosc-lz4:5", "blosc-zstd:3"])
+def test_a_codec_is_shown_as_it_was_asked_for(codec):
+    with chunkstore.StoreWriter("memory://codec", fields={"x": "f4"}, codec=codec, overwrite=True) as out:
+        out.write("a", {"x": np.arange(9)})
+    found = info.describe(chunkstore.open_store("memory://codec"))
+    assert found["fields"][0]["codec"] == codec
+
+
 def test_many_shards_are_estimated_from_some_and_it_is_said(tmp_path):
     with chunkstore.StoreWriter(tmp_path / "s.zarr", fields={"x": "int32"}, chunk=8, shard=8) as out:
         out.write("a", {"x": np.random.default_rng(0).integers(0, 2**31, 8 * 40)})

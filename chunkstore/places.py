@@ -104,8 +104,8 @@ class Place(ABC):
         """Whether there is nothing here yet."""
 
     @abstractmethod
-    def clear(self) -> None:
-        """Remove everything here."""
+    def clear(self, keep: str | None = None) -> None:
+        """Remove everything here but the object ``keep``."""
 
     def sweep(self) -> None:  # noqa: B027 - only some places have anything to do
         """Remove what writers that were killed have left behind."""
@@ -277,12 +277,19 @@ class LocalPlace(Place):
         except NotADirectoryError:
             return False
 
-    def clear(self) -> None:
+    def clear(self, keep: str | None = None) -> None:
         root = Path(self.root)
-        if root.is_dir():
-            shutil.rmtree(root)
-        elif root.exists():
+        if not root.exists():
+            return
+        if not root.is_dir():
             raise ConfigError(f"{self.url} is a file; a store is a folder")
+        for entry in root.iterdir():
+            if entry.name == keep:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
 
     def sweep(self) -> None:
         shutil.rmtree(Path(self.root, PARTIAL), ignore_errors=True)
@@ -361,8 +368,9 @@ class MemoryPlace(Place):
     def is_empty(self) -> bool:
         return not self.objects
 
-    def clear(self) -> None:
-        self.objects.clear()
+    def clear(self, keep: str | None = None) -> None:
+        for key in [k for k in self.objects if k != keep]:
+            del self.objects[key]
 
 
 class ObjectPlace(Place):
@@ -485,9 +493,13 @@ class ObjectPlace(Place):
         except Exception as err:
             raise self._failed("", err) from None
 
-    def clear(self) -> None:
-        for key, _ in list(self.walk()):
-            self.delete(key)
+    def clear(self, keep: str | None = None) -> None:
+        keys = [key for key, _ in self.walk() if key != keep]
+        try:
+            for at in range(0, len(keys), 1000):
+                self.store.delete(keys[at : at + 1000])
+        except Exception as err:
+            raise self._failed("", err) from None
 
 
 def redact_url(url: str) -> str:

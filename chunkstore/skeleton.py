@@ -364,13 +364,19 @@ def _make_room(place: Place, root: bytes, *, overwrite: bool) -> None:
         raise StoreExistsError(
             f"{place.url} is not empty and is not a store of chunkstore; choose another output"
         )
-    if not overwrite:
+    if not overwrite and not _never_made(place, found):
         raise StoreExistsError(f"there is already a store at {place.url}; use overwrite=True to replace it")
     place.put("zarr.json", root)
-    for key, _ in list(place.walk()):
-        if key != "zarr.json":
-            place.delete(key)
-    place.sweep()
+    place.clear(keep="zarr.json")
+
+
+def _never_made(place: Place, root: Any) -> bool:
+    """Whether a creation was broken off before all arrays were there, so that nothing can be lost."""
+    own = root["attributes"]["chunkstore"]
+    if not isinstance(own, dict) or own.get("status") != "incomplete":
+        return False
+    names = own.get("fields")
+    return isinstance(names, list) and any(place.size(f"{n}/zarr.json") is None for n in names)
 
 
 def open_skeleton(

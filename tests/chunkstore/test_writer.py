@@ -53,6 +53,19 @@ def test_an_existing_output_is_refused_and_replaced_only_where_it_is_a_store(tmp
     assert (precious / "thesis.txt").read_text() == "years"
 
 
+def test_a_creation_that_was_broken_off_is_made_again(tmp_path):
+    field = FieldSpec("x", "f4")
+    create_store(tmp_path / "a.zarr", fields=[field], n_obs=4)
+    with pytest.raises(StoreExistsError):
+        create_store(tmp_path / "a.zarr", fields=[field], n_obs=4)
+    (tmp_path / "a.zarr/x/zarr.json").unlink()
+    create_store(tmp_path / "a.zarr", fields=[field], n_obs=4)
+    finish_store(tmp_path / "a.zarr", rowsize=[4], ids=["a"])
+    with StoreWriter(tmp_path / "a.zarr", {"y": "f4"}, overwrite=True) as out:
+        out.write("b", {"y": [1]})
+    assert not (tmp_path / "a.zarr/x").exists()
+
+
 def test_nullable_integers_keep_every_digit_and_their_nulls(tmp_path):
     big = 2**60 + 1
     field = FieldSpec("n", "int64", nullable=True)

@@ -91,7 +91,8 @@ class WindowLoader:
         be read, or replace its windows by others of the batch, and count them.
     arena : {"numpy"} or callable
         ``arena(shape, dtype)`` returns the array that a field's resident values lie in. If it has a
-        method ``loaded(array, start, stop)``, that is called when a range has been filled.
+        method ``loaded(array, start, stop)``, that is called when a range has been filled; ``empty``
+        and ``cut``, where it has them, stand for ``numpy.empty`` and ``gather.cut_windows``.
     world_size : int
         Ranks that ``lanes="auto"`` must be able to serve.
     blocks : sequence of int, optional
@@ -430,25 +431,27 @@ class WindowLoader:
         if n < full:
             _repeat(batch, n, full, rows.kept)
         elif world > 1 and not self.drop_last:
-            rows.kept = {key: value[-1].copy() for key, value in batch.items()}
+            rows.kept = {key: value[-1] + 0 for key, value in batch.items() if key != "repeated"}
         return batch | {"group": group, "draws": draws}
 
     def _empty(self, key: str, n: int) -> NDArray[Any]:
         cut = self.cuts[key]
         width = sum(max(1, self.stores[0].fields[name].items) for name in cut.fields)
         shape = (n, cut.length, width) if self._channels_last else (n, width, cut.length)
-        return np.empty(shape, self._dtypes[key])
+        made: NDArray[Any] = getattr(self._allocate, "empty", np.empty)(shape, self._dtypes[key])
+        return made
 
     def _gather(self, residency: Residency, rows: Rows, part: slice, outs: dict[str, NDArray[Any]]) -> None:
         at = residency.origin[rows.block[part]] + rows.start[part]
         room = rows.room[part]
+        cut_out = getattr(self._allocate, "cut", cut_windows)
         for key, cut in self.cuts.items():
             channel = 0
             place = at + cut.offset if cut.offset else at
             valid = np.clip(room - cut.offset, 0, cut.length)
             for name in cut.fields:
                 array = residency.arrays[name]
-                cut_windows(
+                cut_out(
                     array,
                     place,
                     valid,

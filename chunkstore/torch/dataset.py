@@ -22,6 +22,7 @@ from chunkstore.provenance import Where, locate_batch
 from chunkstore.recipe import balanced_sampling, plan_recipe, resolve_stores
 from chunkstore.state import Position, Rotation, make_state, read_state
 from chunkstore.stream import Order, WindowStream
+from chunkstore.torch.device import DeviceArena
 from chunkstore.torch.tensors import ScaleTensors, to_host, to_tensor
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
     rank, world_size : int, optional
         Found in ``torch.distributed`` or the environment; give both to override.
     device : str or torch.device, optional
-        Device that holds the resident blocks; windows are cut there.
+        Device that mirrors the resident blocks (as many bytes again) and where windows are cut;
+        batches are then there, but for ``position``. Not with worker processes.
     on_bad_chunk : {"raise", "skip"}
         What a chunk that cannot be decoded does.
     ahead : int, default 2
@@ -216,7 +218,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         )
 
     def _arena(self) -> Any:
-        return "numpy"
+        return "numpy" if self.device is None else DeviceArena(self.device)
 
     # ---- what it is
 
@@ -407,6 +409,8 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
                 batch = {key: to_tensor(value) for key, value in arrays.items()}
                 for key, scale in self._scales:
                     scale.apply(batch, key)
+                if self.device is not None:
+                    batch = {key: value.to(self.device, non_blocking=True) for key, value in batch.items()}
                 numbers = behind.to_numbers()
                 if groups is not None:
                     numbers[1] = _NOT_WHOLE

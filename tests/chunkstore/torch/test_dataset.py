@@ -390,14 +390,34 @@ def test_an_exception_in_the_loop_leaves_no_thread_and_the_dataset_usable(store)
     assert Counter(places(dataset)) == Counter(STARTS)
 
 
-def test_the_arena_may_live_on_a_torch_device(store):
-    plain = ZarrWindowDataset(store, W, fields=["x", "n", "v"], targets="x", target_length=2, batch_size=64)
-    on_device = ZarrWindowDataset(
-        store, W, fields=["x", "n", "v"], targets="x", target_length=2, batch_size=64, device="cpu"
-    )
-    for a, b in zip(plain, on_device, strict=True):
-        assert a.keys() == b.keys()
-        assert all(torch.equal(a[k], b[k]) for k in a)
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
+]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"targets": "x", "target_length": 2},
+        {"window": 100, "short": "pad", "normalize": "store", "labels": "kind"},
+        {"channels": "last", "fields": ["v", "n"]},
+        {"memory_limit": "12kB", "lanes": 4},
+        {"rank": 1, "world_size": 2, "lanes": 8, "dtype": None, "fields": "n"},
+    ],
+    ids=["targets", "padded", "channels last", "slots", "a rank"],
+)
+def test_windows_cut_on_a_torch_device_are_the_same(store, device, options):
+    options = {"window": W, "fields": ["x", "n", "v"], "batch_size": 64, **options}
+    window = options.pop("window")
+    plain = ZarrWindowDataset(store, window, **options)
+    there = ZarrWindowDataset(store, window, device=device, **options)
+    for _ in range(2):
+        for a, b in zip(plain, there, strict=True):
+            assert b["x"].device.type == device
+            assert a.keys() == b.keys()
+            assert all(torch.allclose(a[k], b[k].cpu(), atol=1e-5) for k in a)
 
 
 # ---- what cannot be

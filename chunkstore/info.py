@@ -415,7 +415,8 @@ def _field_tables(found: dict[str, Any], width: int) -> list[Any]:
 
     head, rows = field_rows(found)
     # columns that say nothing here only take room
-    keep = [i for i in range(len(head)) if i < 2 or any(r[i] not in ("", "-", "0") for r in rows)]
+    empty = {"missing": ("0", "-"), "units": ("",)}
+    keep = [i for i in range(len(head)) if any(r[i] not in empty.get(head[i], ("-",)) for r in rows)]
     disk = [i for i in keep if head[i] in ("codec", "stored", "ratio")]
     groups = [keep] if width >= 120 else [[i for i in keep if i not in disk], [0, *disk]]
     tables = []

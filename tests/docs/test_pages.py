@@ -25,10 +25,7 @@ PAGES = sorted(
 PAGES += sorted((ROOT / "docs").rglob("*.ipynb"))
 
 
-@pytest.mark.slow
-@pytest.mark.cluster
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_snippet_of_a_page_runs(page, tmp_path):
+def run_page(page, folder, *more):
     environment = {
         **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
@@ -37,8 +34,8 @@ def test_every_snippet_of_a_page_runs(page, tmp_path):
         "COLUMNS": "110",
     }
     child = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "page.py"), str(page)],
-        cwd=tmp_path,
+        [sys.executable, str(Path(__file__).parent / "page.py"), str(page), *more],
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
@@ -46,6 +43,21 @@ def test_every_snippet_of_a_page_runs(page, tmp_path):
         check=False,
     )
     assert child.returncode == 0, child.stdout[-4000:] + child.stderr[-4000:]
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_snippet_of_a_page_runs(page, tmp_path):
+    run_page(page, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["sensors", "birds"])
+def test_a_tutorial_also_runs_on_real_recordings(name, tmp_path, shared_data):
+    run_page(ROOT / "docs" / "tutorials" / f"{name}.md", tmp_path, str(shared_data))
 
 
 def test_fences_are_found_with_their_language_and_line():

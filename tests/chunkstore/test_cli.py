@@ -137,3 +137,14 @@ def test_completion_knows_the_verbs():
     )
     assert child.returncode == 0
     assert "COMPLETE" in child.stdout
+
+
+def test_help_and_version_need_no_heavy_library():
+    code = (
+        "import sys; from chunkstore import cli; cli.run(['--version']); cli.run(['--help']);"
+        "print(sorted({'numpy', 'zarr', 'torch', 'dask', 'xarray', 'pandas', 'numba'} & set(sys.modules)))"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert child.stdout.splitlines()[-1] == "[]"

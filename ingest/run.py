@@ -16,8 +16,11 @@ import queue
 import subprocess
 import sys
 import time
+import traceback
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+import chunkstore.errors
 from chunkstore.errors import ChunkstoreError, CorruptDataError, IngestError
 
 if TYPE_CHECKING:
@@ -88,6 +91,63 @@ def _raise(error: BaseException, what: str) -> None:
     if told is error or (isinstance(error, ChunkstoreError) and not isinstance(error, IngestError)):
         raise error
     raise told from error
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error on its way from a worker: plain values, for not every exception survives the journey."""
+
+    kind: str
+    """Name of its class."""
+    message: str
+    """What it says."""
+    errno: int | None
+    """Its number, if it has one."""
+    filename: str | None
+    """Its file, if it has one."""
+    passing: bool
+    """Whether trying again may help."""
+    trace: str
+    """Where it came from."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Describe an exception.
+
+        Examples
+        --------
+        >>> told = Failure.of(IngestError("no"))
+        >>> told.kind, told.passing, told.error()
+        ('IngestError', False, IngestError('no'))
+        """
+        number, name = getattr(error, "errno", None), getattr(error, "filename", None)
+        message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return cls(
+            type(error).__name__,
+            message,
+            number,
+            None if name is None else str(name),
+            is_passing(error),
+            "".join(traceback.format_exception(error)),
+        )
+
+    def error(self) -> BaseException:
+        """Make the exception again, or one that says the same."""
+        own = getattr(chunkstore.errors, self.kind, None)
+        if isinstance(own, type) and issubclass(own, ChunkstoreError):
+            made: BaseException = own(self.message)
+            return made
+        if self.errno is not None:
+            return OSError(self.errno, self.message, self.filename)
+        return IngestError(f"{self.kind}: {self.message}; what is finished is kept: run again with --resume")
+
+
+def guarded(work: Callable[[Any], Any], task: Any) -> Any:
+    """Run a task in a worker; return its result, or its failure."""
+    try:
+        return work(task)
+    except Exception as error:
+        return Failure.of(error)
 
 
 def _name(task: Any) -> str:
@@ -184,17 +244,21 @@ class DaskRunner:
                         continue
                     task, tries, deaths = running.pop(future)
                     error = self._error(future)
-                    if error is None:
-                        result = future.result()
-                        future.release()
+                    result = None if error is not None else future.result()
+                    future.release()
+                    if error is None and not isinstance(result, Failure):
                         yield task, result
                         continue
-                    future.release()
+                    passing = False
+                    if isinstance(result, Failure):
+                        log.debug("%s failed:\n%s", _name(task), result.trace)
+                        error, passing = result.error(), result.passing
+                    assert error is not None
                     died = type(error).__name__ in {"KilledWorker", "CancelledError", "FutureCancelledError"}
                     if died and deaths < DEATHS:
                         log.warning("%s lost its worker, giving it to another", _name(task))
                         running[self._submit(work, task, finished)] = (task, tries, deaths + 1)
-                    elif is_passing(error) and tries < TRIES:
+                    elif passing and tries < TRIES:
                         log.warning("%s failed (%s), trying again", _name(task), error)
                         time.sleep(0.1 * 4**tries)
                         running[self._submit(work, task, finished)] = (task, tries + 1, deaths)
@@ -208,7 +272,7 @@ class DaskRunner:
     def _submit(self, work: Callable[[Any], Any], task: Any, finished: queue.SimpleQueue[Any]) -> Any:
         self._count += 1
         key = f"{getattr(work, '__name__', 'task')}-{self._run}-{self._count}"
-        future = self.client.submit(work, task, key=key, pure=False)
+        future = self.client.submit(guarded, work, task, key=key, pure=False)
         future.add_done_callback(finished.put)
         return future
 

@@ -1,0 +1,151 @@
+"""Runners: few tasks in flight, passing failures tried again, lasting ones the end of the job."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import ingest
+from chunkstore.errors import ConfigError, IngestError, SourceChangedError
+from ingest.run import DaskRunner, SerialRunner, is_passing, make_runner
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda seconds, sleep=time.sleep: sleep(min(seconds, 0.01)))
+
+
+@pytest.fixture(scope="module")
+def client():
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None, silence_logs=50
+        ) as cluster,
+        Client(cluster, set_as_default=False) as found,
+    ):
+        yield found
+
+
+class Flaky:
+    """Fails a number of times, then works."""
+
+    def __init__(self, error, times):
+        self.error = error
+        self.left = times
+        self.lock = threading.Lock()
+
+    def __call__(self, task):
+        with self.lock:
+            if self.left:
+                self.left -= 1
+                raise self.error
+        return task * 2
+
+    def __reduce__(self):
+        return (_same, (id(self),))
+
+
+def _same(address):
+    import ctypes
+
+    return ctypes.cast(address, ctypes.py_object).value
+
+
+@pytest.fixture(params=["serial", "dask"])
+def runner(request):
+    if request.param == "serial":
+        return SerialRunner()
+    return DaskRunner(request.getfixturevalue("client"))
+
+
+def test_every_task_runs_once(runner):
+    assert sorted(runner.map(abs, range(-40, 0))) == [(-n, n) for n in range(40, 0, -1)]
+
+
+def test_passing_failures_are_tried_again(runner, quick):
+    work = Flaky(OSError("503 Slow Down"), 3)
+    assert list(runner.map(work, [21])) == [(21, 42)]
+
+
+def test_failures_that_stay_end_the_job_and_say_how_to_go_on(runner, quick):
+    with pytest.raises(IngestError, match=r"503 Slow Down.*--resume"):
+        list(runner.map(Flaky(OSError("503 Slow Down"), 99), [1]))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (SourceChangedError("a.avro changed"), SourceChangedError, r"^a\.avro changed$"),
+        (ConfigError("no such field"), ConfigError, "no such field"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/data/x"),
+            IngestError,
+            r"disk is full \(/data/x\)",
+        ),
+        (ZeroDivisionError("a bug"), IngestError, r"ZeroDivisionError: a bug"),
+    ],
+)
+def test_what_trying_again_cannot_help_is_tried_once(runner, error, kind, words):
+    work = Flaky(error, 1)
+    with pytest.raises(kind, match=words):
+        list(runner.map(work, [1]))
+    assert work.left == 0
+
+
+def test_tasks_are_taken_one_by_one_and_few_are_in_flight(client):
+    taken = []
+
+    def tasks():
+        for n in range(200):
+            taken.append(n)
+            yield n
+
+    done = 0
+    for _ in DaskRunner(client).map(abs, tasks()):
+        done += 1
+        assert len(taken) - done <= 2 * 2 + 2
+    assert done == 200
+
+
+def test_the_scheduler_keeps_nothing_of_finished_tasks(client):
+    for _ in DaskRunner(client).map(abs, range(50)):
+        pass
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and client.run_on_scheduler(
+        lambda dask_scheduler: len(dask_scheduler.tasks)
+    ):
+        time.sleep(0.05)
+    assert client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) == 0
+
+
+def test_a_client_that_is_given_is_used_and_left_open(client, tmp_path):
+    for i in range(3):
+        np.save(tmp_path / f"{i}.npy", np.arange(100.0))
+    result = ingest.ingest("npy", tmp_path, tmp_path / "o.zarr", client=client, chunk=16, shard=32)
+    assert (result.exit_code, result.report["obs"]) == (0, 300)
+    assert client.status == "running"
+
+
+def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
+    import distributed
+
+    def refuse(address, **_):
+        raise TimeoutError(f"Timed out trying to connect to {address}")
+
+    monkeypatch.setattr(distributed, "Client", refuse)
+    with pytest.raises(IngestError, match=r"no dask scheduler answers at tcp://127\.0\.0\.1:1"):
+        make_runner(scheduler="tcp://127.0.0.1:1")
+
+
+def test_passing_is_told_from_lasting():
+    assert is_passing(ConnectionResetError())
+    assert is_passing(OSError("503"))
+    assert not is_passing(PermissionError(errno.EACCES, "no"))
+    assert not is_passing(FileNotFoundError())
+    assert not is_passing(ValueError())

@@ -326,13 +326,16 @@ class Plan:
         """Bytes an obs that a write task holds beside the values."""
         return aside_bytes(self.order, self.time_field, self.cut)
 
-    @property
+    @cached_property
     def memory(self) -> int:
         """Peak bytes of a worker."""
         stage = 0 if self.placed else BASE_MEMORY + self.part_memory + 2 * self.segment
-        if self.layout is None:
-            return max(stage, self.choices.memory_limit if stage == 0 else stage)
-        shard = min(self.layout.shard, max(1, self.layout.n_obs))
+        layout = self.layout
+        if layout is None:
+            # rows are not counted yet: the largest shard that the choices allow
+            rows = self.claimed if all(p.claimed >= 0 for p in self.parts) else 1 << 40
+            layout = choose_layout(rows, self.fields, self.choices, 0, staged=True, aside=self.aside)
+        shard = min(layout.shard, max(1, layout.n_obs))
         write = write_memory(shard, self.fields, self.part_memory, staged=not self.placed, aside=self.aside)
         return max(stage, write)
 

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import alone, work_dir
+from benchmarks.harness import Turn, work_dir
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -423,8 +423,12 @@ def main() -> int:
     parser.add_argument("what", choices=["memory", "workers", "overhead", "plan", "devices"])
     parser.add_argument("--quick", action="store_true", help="smaller inputs, one repeat")
     asked = parser.parse_args()
-    with alone():
+    turn = Turn()
+    turn.take()
+    try:
         found = globals()[asked.what](asked.quick)
+    finally:
+        turn.rest(done=True)
     if not asked.quick:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"ingest-{asked.what}.json").write_text(json.dumps(found, indent=1) + "\n")

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from chunkstore.errors import ConfigError, FormatError, MissingDependencyError, UnsupportedError
 
@@ -556,7 +556,7 @@ def open_place(url: str | os.PathLike[str], storage_options: Mapping[str, Any] |
     if scheme == "memory":
         return MemoryPlace(text.partition("://")[2].strip("/"))
     if scheme == "file":
-        return LocalPlace(text.removeprefix("file://"))
+        return LocalPlace(unquote(text.removeprefix("file://")) if found else text)
     raise ConfigError(
         f"{redact_url(text)!r}: scheme {scheme!r} is none of file, memory, {', '.join(sorted(_REMOTE))}"
     )

@@ -175,7 +175,9 @@ class SequenceTable:
                 f"column {name!r} of store {self._place.url} is not a label: it has no codes"
             )
         words = self._arrays[f"{name}_code"].attributes.get("categories", [])
-        return tuple(str(w) for w in words)
+        if not all(isinstance(w, str) for w in words) or len(set(words)) != len(words):
+            raise FormatError(f"store {self._place.url}: the categories of {name!r} must be different words")
+        return tuple(words)
 
     def attrs(self, name: str) -> Mapping[str, Any]:
         """Return the attributes of a column: units, long_name."""

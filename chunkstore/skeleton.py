@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -549,7 +550,7 @@ def finish_store(
     if len(names) != len(lengths):
         raise ConfigError(f"{len(names)} ids for {len(lengths)} sequences")
     if len(set(names)) != len(names):
-        twice = next(n for i, n in enumerate(names) if n in set(names[:i]))
+        twice = Counter(names).most_common(1)[0][0]
         raise ConfigError(f"the id {twice!r} names two sequences; ids must differ")
     holes = np.asarray(gaps, dtype=np.int64).reshape(-1, 2)
     try:

@@ -381,7 +381,10 @@ class ChunkStore:
             self._split_cache = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"arguments": self._arguments}
+        url, *rest = self._arguments
+        if self._place.kind == "local" and "://" not in url:
+            url = os.path.abspath(url)  # noqa: PTH100 - resolve() would follow links; the other process may be elsewhere
+        return {"arguments": (url, *rest)}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         url, options, allow, engine = state["arguments"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from chunkstore import CorruptDataError, FormatError, StoreWriter, open_store, verify_store
+from chunkstore import ChunkstoreError, CorruptDataError, FormatError, StoreWriter, open_store, verify_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -312,9 +313,78 @@ def test_a_root_that_is_not_ours_is_refused_by_name(tmp_path, content):
         open_store(tmp_path / "a.zarr")
 
 
-def test_random_mutations_of_the_root_never_escape_the_error_tree(store_path):
-    from chunkstore import ChunkstoreError
+JUNK = [
+    None,
+    -1,
+    0,
+    2**31,
+    2**63,
+    2**70,
+    "",
+    "a",
+    "../x",
+    [],
+    {},
+    1.5,
+    True,
+    1e300,
+    [1],
+    [[1, 2]],
+    {"a": 1},
+    [None],
+]
+JUNK += [["x", "x"], {"name": "zstd"}, "NaN", -(2**63), 128]
+USES = [
+    lambda s: s.segments(),
+    lambda s: s.statistics,
+    lambda s: s.segments("train"),
+    lambda s: s.audit_splits(5),
+    lambda s: s.sequences.to_pandas(),
+    lambda s: s.fingerprint,
+    lambda s: s.read("x", 0, min(s.n_obs, N)),
+    lambda s: s.read("v", 0, min(s.n_obs, N)),
+    lambda s: s.engine,
+    lambda s: s.sequence("s1") if s.n_obs <= N else None,
+    lambda s: s.to_xarray(),
+    lambda s: s.stored_bytes("x", 0),
+]
 
+
+def nodes(tree, path=()):
+    """Yield the path of every value in a JSON tree."""
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        yield (*path, key)
+        if isinstance(value, (dict, list)):
+            yield from nodes(value, (*path, key))
+
+
+def test_values_replaced_anywhere_in_the_root_never_escape_the_error_tree(store_path):
+    """Whatever stands in the metadata, each use gives an answer or an error of ours."""
+    open_store(store_path).add_split("train/val")
+    good = (store_path / "zarr.json").read_text()
+    places = list(nodes(json.loads(good)))
+    rng = np.random.default_rng(11)
+    opened = 0
+    for _ in range(250):
+        root = json.loads(good)
+        *path, last = places[int(rng.integers(len(places)))]
+        node = root
+        for key in path:
+            node = node[key]
+        node[last] = JUNK[int(rng.integers(len(JUNK)))]
+        (store_path / "zarr.json").write_text(json.dumps(root))
+        with contextlib.suppress(ChunkstoreError):
+            store = open_store(store_path)
+            opened += 1
+            for use in USES:
+                with contextlib.suppress(ChunkstoreError):
+                    use(store)
+        with contextlib.suppress(ChunkstoreError):
+            verify_store(store_path)
+    assert opened > 20
+
+
+def test_random_mutations_of_the_root_never_escape_the_error_tree(store_path):
     text = (store_path / "zarr.json").read_bytes()
     rng = np.random.default_rng(3)
     for _ in range(300):

@@ -92,6 +92,15 @@ def _read(store):
     return store.read("x", 7, 9).tolist()
 
 
+def test_a_store_pickled_by_a_relative_path_is_found_from_another_folder(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    pickled = pickle.dumps(open_store("a.zarr"))
+    (tmp_path / "else").mkdir()
+    monkeypatch.chdir(tmp_path / "else")
+    assert pickle.loads(pickled).n_obs == 1000
+    assert open_store(path.as_uri()).n_obs == 1000
+
+
 FORK = """
 import os, sys
 from chunkstore import ForkError, open_store

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.harness import RESULTS, Subject, machine, measure
+from benchmarks.harness import RESULTS, Subject, Turn, machine, measure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -122,13 +122,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(argv)
     stored = json.loads(STORED.read_text())["guards"] if STORED.exists() else {}
     found, failed = {}, 0
+    turn = Turn()
     for guard in guards():
         if asked.only and not any(part in guard.name for part in asked.only):
             continue
+        turn.take()
         result = found[guard.name] = ratio_of(guard, asked.repeats)
+        turn.rest()
         holds, sentence = verdict(result, None if asked.update else stored.get(guard.name))
         failed += not holds
         print(f"{'ok  ' if holds else 'FAIL'} {guard.name}: {sentence}", flush=True)
+    turn.rest(done=True)
     if asked.update and not failed:
         today = time.strftime("%Y-%m-%d", time.gmtime())
         kept = stored | found

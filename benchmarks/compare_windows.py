@@ -51,7 +51,7 @@ xbatcher                   | arrays:xbatcher          | loaders | 0 | xbatcher x
 zarr                       | arrays:zarr              | loaders | 0 | zarr numcodecs     | no      | 64 KiB chunks, one read a window, 0 workers
 zarr + zarrs               | arrays:zarr_pipeline     | loaders | 0 | zarr zarrs         | no      | the same with the zarrs pipeline
 tensorstore                | arrays:tensorstore       | loaders | 0 | tensorstore        | by hand | 512 KiB chunks, 512 MiB cache, a batch in flight
-insitubatch                | arrays:insitubatch       | arrays  | 0 | insitubatch zarr   | no      | a shifted view an obs, blocks of 16 chunks
+insitubatch                | arrays:insitubatch       | arrays  | 0 | insitubatch zarr   | no      | a shifted view an obs, blocks of 16 chunks, first 2 M obs
 annbatch crops             | arrays:annbatch          | arrays  | 0 | annbatch zarr      | no      | rows of 8 windows, 8-row chunks, 64 preloaded
 """  # noqa: E501 - a table
 

@@ -49,7 +49,18 @@ from benchmarks.usage import Usage, disk_bytes, evict, memory, usage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["Probe", "Subject", "alone", "machine", "main", "measure", "quartiles", "run_all", "work_dir"]
+__all__ = [
+    "Probe",
+    "Subject",
+    "Turn",
+    "alone",
+    "machine",
+    "main",
+    "measure",
+    "quartiles",
+    "run_all",
+    "work_dir",
+]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -241,21 +252,49 @@ def _versions(packages: Iterable[str]) -> dict[str, str]:
     return found
 
 
+class Turn:
+    """The machine's benchmark lock (``$CHUNKSTORE_BENCH_LOCK``, else a file in the temp folder).
+
+    It is kept for a few minutes of subjects and then passed on, so that several runs share a machine.
+    """
+
+    def __init__(self, seconds: float = 150.0) -> None:
+        self.seconds = seconds
+        self._file: Any = None
+        self._since = 0.0
+
+    def take(self) -> None:
+        """Wait for the lock, unless it is held."""
+        if self._file is not None:
+            return
+        with contextlib.suppress(ImportError):
+            import fcntl
+
+            place = (
+                os.environ.get("CHUNKSTORE_BENCH_LOCK")
+                or Path(tempfile.gettempdir()) / "chunkstore-bench.lock"
+            )
+            self._file = Path(place).open("a")  # noqa: SIM115 - it is held across calls
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._since = time.monotonic()
+
+    def rest(self, *, done: bool = False) -> None:
+        """Pass the lock on if it was held long enough, or if all is done."""
+        if self._file is not None and (done or time.monotonic() - self._since > self.seconds):
+            self._file.close()
+            self._file = None
+            time.sleep(0 if done else 0.5)  # whoever waits comes first
+
+
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Hold the machine's benchmark lock (``$CHUNKSTORE_BENCH_LOCK``, else a file in the temp folder).
-
-    Waits for its turn, and is held for one subject only, so that several runs share a machine in turns.
-    """
+    """Hold the machine's benchmark lock for the whole of a block."""
+    turn = Turn()
+    turn.take()
     try:
-        import fcntl
-    except ImportError:
         yield
-        return
-    place = os.environ.get("CHUNKSTORE_BENCH_LOCK") or Path(tempfile.gettempdir()) / "chunkstore-bench.lock"
-    with Path(place).open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    finally:
+        turn.rest(done=True)
 
 
 def measure(subject: Subject, scale: float = 1.0) -> dict[str, Any]:
@@ -263,7 +302,7 @@ def measure(subject: Subject, scale: float = 1.0) -> dict[str, Any]:
     record: dict[str, Any] = asdict(subject)
     if not subject.python().exists():
         return record | {"gap": f"environment {subject.venv!r} is not installed: python -m benchmarks.setup"}
-    with alone(), tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         order = json.dumps(record | {"scale": scale, "answer": str(answer)})
         env = os.environ | {"PYTHONPATH": str(ROOT), "CHUNKSTORE_BENCH_WORK": str(work_dir())}
@@ -367,16 +406,34 @@ def _merge(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def run_all(subjects: Sequence[Subject], *, repeats: int, scale: float) -> list[dict[str, Any]]:
-    """Measure subjects in turns, ``repeats`` times each; a gap is tried once only."""
+def run_all(
+    subjects: Sequence[Subject],
+    *,
+    repeats: int,
+    scale: float,
+    keep: Callable[[list[dict[str, Any]]], Any] | None = None,
+) -> list[dict[str, Any]]:
+    """Measure subjects in turns, ``repeats`` times each; a gap is tried once only.
+
+    ``keep`` is handed what there is after each of them, so that a run that is ended early leaves something.
+    """
     records: dict[int, list[dict[str, Any]]] = {}
-    for turn in range(repeats):
-        for place, subject in enumerate(subjects):
-            if turn and "gap" in records[place][-1]:
-                continue
-            record = measure(subject, scale)
-            records.setdefault(place, []).append(record)
-            print(f"[{turn + 1}/{repeats}] {subject.table} {subject.name}: {_line(record)}", flush=True)
+    lock = Turn()
+    try:
+        for turn in range(repeats):
+            for place, subject in enumerate(subjects):
+                if turn and "gap" in records[place][-1]:
+                    continue
+                lock.take()
+                record = measure(subject, scale)
+                lock.rest()
+                records.setdefault(place, []).append(record)
+                if keep:
+                    keep([_merge(records[k]) for k in sorted(records)])
+                line = f"[{turn + 1}/{repeats}] {subject.table} {subject.name}: {_line(record)}"
+                print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+    finally:
+        lock.rest(done=True)
     return [_merge(records[place]) for place in sorted(records)]
 
 
@@ -436,24 +493,33 @@ def main(
     turns = asked.repeats or (1 if asked.quick else repeats)
     about = machine()
     began = time.time()
-    records = run_all(chosen, repeats=turns, scale=0.4 if asked.quick else 1.0)
-    result = {
-        "question": question,
-        "command": f"python -m benchmarks.{question}" + (" --quick" if asked.quick else ""),
-        "quick": asked.quick,
-        "date": time.strftime("%Y-%m-%d", time.gmtime(began)),
-        "commit": _commit(),
-        "machine": about,
-        "repeats": turns,
-        "took_s": round(time.time() - began, 1),
-        "subjects": records,
-    }
-    if facts:
-        result |= dict(facts(records))
     folder = work_dir() / "quick" if asked.quick or asked.only else RESULTS
     out = asked.out or folder / f"{question}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(result, indent=1) + "\n")
+
+    def write(records: list[dict[str, Any]], path: Path) -> None:
+        result = {
+            "question": question,
+            "command": f"python -m benchmarks.{question}" + (" --quick" if asked.quick else ""),
+            "quick": asked.quick,
+            "date": time.strftime("%Y-%m-%d", time.gmtime(began)),
+            "commit": _commit(),
+            "machine": about,
+            "repeats": turns,
+            "took_s": round(time.time() - began, 1),
+            "subjects": records,
+        }
+        path.write_text(json.dumps(result | dict(facts(records) if facts else {}), indent=1) + "\n")
+
+    unfinished = work_dir() / f"{question}.unfinished.json"
+    records = run_all(
+        chosen,
+        repeats=turns,
+        scale=0.4 if asked.quick else 1.0,
+        keep=lambda records: write(records, unfinished),
+    )
+    write(records, out)
+    unfinished.unlink(missing_ok=True)
     print(f"wrote {out}")
     return 0
 

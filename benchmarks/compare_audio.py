@@ -31,13 +31,13 @@ ours                     | ours:crops               | own     | npy  | zarr zarr
 """  # noqa: E501 - a table
 
 
-def crops(probe: Probe, reader: str, seconds: float = 4.0, **task: Any) -> None:
+def crops(probe: Probe, reader: str, seconds: float = 3.0, **task: Any) -> None:
     """Rates, first batch and memory of one reader."""
     asked = AudioTask(**task)
     module, name = reader.split(":")
     opened = getattr(importlib.import_module(f"benchmarks.peers.{module}"), name)(asked)
     probe.evict(opened.path)
-    probe.stream(opened.batches, len, seconds=seconds, slices=4)
+    probe.stream(opened.batches, len, seconds=seconds, slices=6)
     probe.disk(opened.path)
     probe.set(audio_seconds=float(asked.seconds().sum()))
 

@@ -65,7 +65,7 @@ def audio(probe: Probe, filler: str, **task: Any) -> None:
 
 def subjects(quick: bool) -> list[Subject]:
     """Avro plain, Avro interleaved, audio."""
-    rows = {"rows": 50_000} if quick else {"rows": 250_000, "repeat": 4}
+    rows = {"rows": 50_000} if quick else {"rows": 250_000, "repeat": 2}
     sizes = {
         "avro": rows,
         "avro, interleaved": rows | {"interleaved": True},

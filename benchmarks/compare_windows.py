@@ -85,7 +85,7 @@ def _open(reader: str, task: Task) -> Opened:
     return getattr(importlib.import_module(f"benchmarks.peers.{module}"), name)(task)
 
 
-def speed(probe: Probe, reader: str, resumes: str, seconds: float = 4.0, **task: Any) -> None:
+def speed(probe: Probe, reader: str, resumes: str, seconds: float = 3.0, **task: Any) -> None:
     """Rates, first batch, memory, then the mixing of the batches that follow."""
     asked = Task(**task)
     recording(asked.n_obs, asked.channels, asked.seed)
@@ -93,12 +93,12 @@ def speed(probe: Probe, reader: str, resumes: str, seconds: float = 4.0, **task:
     probe.start()
     opened = _open(reader, asked)
     probe.evict(opened.path)
-    probe.stream(opened.batches, lambda b: len(opened.first(b)), seconds=seconds, slices=4)
+    probe.stream(opened.batches, lambda b: len(opened.first(b)), seconds=seconds, slices=6, warmup_s=0.5)
     probe.disk(opened.path)
     probe.set(crops=opened.crops, resumes=resumes, n_windows=asked.n_windows, **_mixing(opened, asked))
 
 
-def _mixing(opened: Opened, task: Task, batches: int = 200, seconds: float = 2.0) -> dict[str, Any]:
+def _mixing(opened: Opened, task: Task, batches: int = 200, seconds: float = 1.5) -> dict[str, Any]:
     places = Places(task.n_obs, task.channels, task.seed)
     width = task.n_obs / REGIONS
     distinct, lost, end = [], 0, time.monotonic() + seconds
@@ -148,7 +148,7 @@ def subjects(quick: bool) -> list[Subject]:
                 continue
             if shape != "512x4" and reader.workers:
                 continue
-            found.append(_subject(reader, "speed", shape, size, 300))
+            found.append(_subject(reader, "speed", shape, size, 150))
     small = {"length": 512, "channels": 4} | SMALL
     return found + [
         _subject(reader, "once", "once", small, 120)

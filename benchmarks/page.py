@@ -129,12 +129,17 @@ def below(result: Mapping[str, Any]) -> str:
     )
 
 
+def _share(record: Record, own: Record, name: str) -> str:
+    theirs, mine = middle(record, name), middle(own, name)
+    return number(theirs / mine, 2) if theirs and mine else "-"
+
+
 def _rates(result: Mapping[str, Any], name: str, unit: str, *, batches: bool = True) -> str:
-    head = [name, f"{unit}/s", "spread", "of ours", f"{unit}/CPU s", "peak MiB", "disk MiB"]
+    head = [name, f"{unit}/s", "spread", "x ours", "x ours per CPU s", "peak MiB", "disk MiB"]
     if batches:
         head.insert(5, "first batch s")
     records = rows_of(result, name)
-    own = next((middle(r, "per_s") for r in records if r["name"] == "ours"), None)
+    own = next((record for record in records if record["name"] == "ours"), {})
     rows = []
     for record in records:
         if "gap" in record:
@@ -144,8 +149,8 @@ def _rates(result: Mapping[str, Any], name: str, unit: str, *, batches: bool = T
             f"**{record['name']}**" if record["name"].startswith("ours") else record["name"],
             number(rate),
             spread(record),
-            "-" if not own else number(rate / own, 2),
-            number(middle(record, "per_cpu_s")),
+            _share(record, own, "per_s"),
+            _share(record, own, "per_cpu_s"),
             mebibytes(record.get("peak_bytes")),
             mebibytes(fact(record, "disk_bytes")),
         ]

@@ -39,7 +39,7 @@ def test_rows_stand_fastest_first_and_carry_their_share_of_ours():
     text = page._rates(result(record("slow", 10.0), record("ours", 200.0)), "t", "windows")
     lines = text.splitlines()
     assert lines[2].startswith("| **ours** | 200 |")
-    assert lines[3].startswith("| slow | 10 | +-10% | 0.05 |")
+    assert lines[3].startswith("| slow | 10 | +-10% | 0.05 | 0.05 |")
 
 
 def test_a_peer_that_is_ahead_is_named_with_its_reason():

@@ -26,7 +26,7 @@ from chunkstore.channels import (
 from chunkstore.errors import ConfigError, CorruptDataError, MemoryLimitError
 from chunkstore.gather import cut_windows
 from chunkstore.layout import parse_bytes
-from chunkstore.permute import derive_key
+from chunkstore.permute import derive_key, sides
 from chunkstore.resident import Counters, Residency, Session
 from chunkstore.rows import ROW, Clock, NeededRanges, RowPlanner, Rows, SequenceStarts, Turns
 from chunkstore.sampling import n_draws, parse_sampling, population
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["WindowLoader"]
 
 Batch = dict[str, Any]
+sides(np.int64(1))  # loads the runtime of compiled code with the imports, instead of with the first batch
 UNLIMITED = 2**62
 
 
@@ -159,8 +160,8 @@ class WindowLoader:
             raise ConfigError(f"lane_groups must be 1 or more, got {lane_groups}")
         names = tuple(fields) if fields is not None else all_fields(self.stores[0])
         self.cuts = {"x": Cut(names, 0, window.length)} | target_cuts(targets, window.length)
-        self._field_names = tuple(dict.fromkeys(n for cut in self.cuts.values() for n in cut.fields))
-        check_fields(self.stores, self._field_names)
+        self.field_names = tuple(dict.fromkeys(n for cut in self.cuts.values() for n in cut.fields))
+        check_fields(self.stores, self.field_names)
         self.window = with_horizon(window, max(cut.horizon(window.length) for cut in self.cuts.values()))
         self.batch_size, self.drop_last = int(batch_size), drop_last
         self.shuffle, self.seed = shuffle, int(seed)
@@ -204,6 +205,11 @@ class WindowLoader:
         return self._rotation(world_size).count(Position.start(0, self.lane_groups))
 
     @property
+    def bytes_per_obs(self) -> int:
+        """Decoded bytes of one obs, all fields that are read together."""
+        return sum(self.stores[0].fields[n].bytes_per_obs for n in self.field_names)
+
+    @property
     def fingerprint(self) -> str:
         """What decides the order, as 32 hexadecimal digits: stores, windows, sampling, seed, plan."""
         parts: list[bytes | str] = [
@@ -226,7 +232,7 @@ class WindowLoader:
 
     def schedule(self, epoch: int) -> EpochSchedule:
         """Return the order of an epoch."""
-        return self._epoch(epoch)[1]
+        return self.order(epoch)[1]
 
     # ---- set up
 
@@ -238,7 +244,7 @@ class WindowLoader:
         lengths = dict(zip(blocks[::2], blocks[1::2], strict=True)) if blocks is not None else {}
         cut = Blocks.of(self.index, [lengths.get(c, c) for c in chunk], n_obs)
         touched = int((cut.stop - cut.start).sum())
-        width = sum(self.stores[0].fields[n].bytes_per_obs for n in self._field_names)
+        width = self.bytes_per_obs
         sizes = Sizes(
             tuple(n_obs), tuple(chunk), touched, width, self.window.length, self.window.span, self._n_draws
         )
@@ -258,7 +264,8 @@ class WindowLoader:
         lengths = [self.plan.block_of(int(s.layout.chunk)) for s in self.stores]
         return Blocks.of(self.index, lengths, [int(s.layout.n_obs) for s in self.stores])
 
-    def _epoch(self, epoch: int) -> tuple[Population, EpochSchedule]:
+    def order(self, epoch: int) -> tuple[Population, EpochSchedule]:
+        """Return the items of an epoch and their order; kept for the epoch that was asked for last."""
         if epoch not in self._schedules:
             items = population(self.index, self.blocks, self.sampling, seed=self.seed, epoch=epoch)
             made = EpochSchedule(
@@ -289,13 +296,13 @@ class WindowLoader:
                 else plan.slots * plan.slot_obs
             )
             arrays: dict[str, NDArray[Any]] = {}
-            for name in self._field_names:
+            for name in self.field_names:
                 spec = self.stores[0].fields[name]
                 arrays[name] = self._array(spec.shape(obs), spec.np_dtype)
             hook = getattr(self._allocate, "loaded", None)
             self._residency = Residency(
                 self.stores,
-                self._field_names,
+                self.field_names,
                 arrays,
                 self.blocks,
                 plan,
@@ -379,7 +386,7 @@ class WindowLoader:
                 drawn[g] = first + draws
             turn = (plan[-1][0] + 1) % self.lane_groups if plan else position.turn
             position = Position(epoch, turn, tuple(drawn))
-        items, schedule = self._epoch(epoch)
+        items, schedule = self.order(epoch)
         clock = Clock(rotation, position, serve)
         pieces = Turns.of(schedule, clock, serve, rank, world_size)
         residency = self._resident(len(serve))
@@ -407,7 +414,7 @@ class WindowLoader:
         mine = rows.take(group, first, draws)
         n = len(mine.start)
         full = -(-draws // world)
-        outs = {key: self._empty(key, full) for key in self.cuts}
+        outs = {key: self.empty(key, full) for key in self.cuts}
         stop = first + draws
         at, done = first, 0
         residency = session.residency
@@ -434,7 +441,8 @@ class WindowLoader:
             rows.kept = {key: value[-1] + 0 for key, value in batch.items() if key != "repeated"}
         return batch | {"group": group, "draws": draws}
 
-    def _empty(self, key: str, n: int) -> NDArray[Any]:
+    def empty(self, key: str, n: int) -> NDArray[Any]:
+        """Return room for the cut ``key`` of ``n`` windows."""
         cut = self.cuts[key]
         width = sum(max(1, self.stores[0].fields[name].items) for name in cut.fields)
         shape = (n, cut.length, width) if self._channels_last else (n, width, cut.length)

@@ -389,7 +389,7 @@ class Session:
         self.capacity = capacity
         self._by_last = np.argsort(last, kind="stable")
         self._last = last[self._by_last]
-        self._next = _next_use(block)
+        self._next = next_use(block)
         self._issued = 0
         self._released = 0
         self._ready = 0
@@ -546,7 +546,7 @@ def _work(session: Session) -> None:
             session.residency.lock.notify_all()
 
 
-def _next_use(block: NDArray[np.int64]) -> NDArray[np.int64]:
+def next_use(block: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return for each piece the next piece that needs the same block, or NEVER."""
     order = np.argsort(block, kind="stable")
     out = np.full(len(block), NEVER, np.int64)

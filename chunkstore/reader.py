@@ -33,6 +33,7 @@ __all__ = [
     "Shard",
     "decode_strings",
     "encode_strings",
+    "grouped",
     "parse_shard",
     "read_plain",
 ]
@@ -276,7 +277,7 @@ class ArrayReader:
             else:
                 by_chunk.setdefault(piece.chunk, []).append(piece)
         spans = sorted((int(shard.offsets[c - first]), int(shard.lengths[c - first]), c) for c in by_chunk)
-        return [_Job(index, shard, group, by_chunk) for group in _grouped(spans)]
+        return [_Job(index, shard, group, by_chunk) for group in grouped(spans)]
 
     def _run(self, job: _Job) -> None:
         """Read one stretch of an object and decode its chunks."""
@@ -313,7 +314,7 @@ class ArrayReader:
             raise self.damage(low, high, str(err), chunk % self.meta.chunks_per_shard) from None
 
 
-def _grouped(spans: list[tuple[int, int, int]]) -> list[list[tuple[int, int, int]]]:
+def grouped(spans: list[tuple[int, int, int]]) -> list[list[tuple[int, int, int]]]:
     """Group (offset, length, chunk), sorted by offset, into reads of neighbours."""
     groups: list[list[tuple[int, int, int]]] = []
     base = end = 0

@@ -15,7 +15,7 @@ from chunkstore.arrays import ArrayMeta
 from chunkstore.codecs import ChunkDamageError
 from chunkstore.errors import ChunkstoreError, CorruptDataError, FormatError, NotAStoreError
 from chunkstore.places import LocalPlace, Place, open_place
-from chunkstore.reader import ABSENT, Shard, parse_shard, read_plain
+from chunkstore.reader import ABSENT, Shard, grouped, parse_shard, read_plain
 from chunkstore.store import ChunkStore as _ChunkStore
 from chunkstore.store import RootInfo, load_json, parse_root
 
@@ -302,25 +302,37 @@ class _Check:
             raise ChunkDamageError("it holds chunks beyond the end of obs")
 
     def _chunks(self, meta: ArrayMeta, index: int, shard: Shard) -> None:
+        """Read the chunks of a shard, neighbours at once, and decode each."""
         scratch = np.empty(meta.chunk_shape, meta.dtype)
-        for chunk in np.flatnonzero(shard.offsets != ABSENT).tolist():
-            self.report.chunks += 1
-            start, length = int(shard.offsets[chunk]), int(shard.lengths[chunk])
-            low = index * meta.shard + chunk * meta.chunk
+        present = np.flatnonzero(shard.offsets != ABSENT).tolist()
+        spans = sorted((int(shard.offsets[c]), int(shard.lengths[c]), c) for c in present)
+        for group in grouped(spans):
+            base = group[0][0]
+            end = max(offset + length for offset, length, _ in group)
             try:
-                data = shard.blob.read([(start, start + length)])[0]
-                if len(data) != length:
-                    raise ChunkDamageError(f"{len(data)} bytes are there, the index says {length}")
-                meta.codec.decode_into(data, scratch)
-            except (ChunkDamageError, OSError) as err:
-                self.add(
-                    "chunk",
-                    f"{meta.key(index)}, chunk {chunk} at byte {start}: {err}",
-                    array=meta.name,
-                    shard=index,
-                    chunk=chunk,
-                    **self.where(low, low + meta.chunk),
-                )
+                data = memoryview(shard.blob.read([(base, end)])[0])
+            except OSError as err:
+                data = memoryview(b"")
+                reason = f"cannot be read: {err}"
+            else:
+                reason = "the object ends sooner than its index says"
+            for start, length, chunk in group:
+                self.report.chunks += 1
+                part = data[start - base : start - base + length]
+                try:
+                    if len(part) != length:
+                        raise ChunkDamageError(reason)
+                    meta.codec.decode_into(part, scratch)
+                except ChunkDamageError as err:
+                    low = index * meta.shard + chunk * meta.chunk
+                    self.add(
+                        "chunk",
+                        f"{meta.key(index)}, chunk {chunk} at byte {start}: {err}",
+                        array=meta.name,
+                        shard=index,
+                        chunk=chunk,
+                        **self.where(low, low + meta.chunk),
+                    )
 
     def strays(self) -> None:
         """Objects that the specification does not know, and links."""

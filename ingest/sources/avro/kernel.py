@@ -402,19 +402,27 @@ def decode_blocks(
             while True:
                 op = prog[pc, 0]
                 if op == COPY32:
-                    if end - pos < 4:
+                    more = prog[pc, 6]
+                    row = cur[prog[pc, 3]]
+                    if end - pos < 4 * more + 4:
                         bad = OVERRUN
                         break
-                    o32[prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k] = load32(base + pos)
-                    pos += 4
-                    pc += 1
+                    o32[prog[pc, 1] + row * prog[pc, 2] + k] = load32(base + pos)
+                    for i in range(1, more + 1):
+                        o32[prog[pc + i, 1] + row] = load32(base + pos + 4 * i)
+                    pos += 4 * more + 4
+                    pc += more + 1
                 elif op == COPY64:
-                    if end - pos < 8:
+                    more = prog[pc, 6]
+                    row = cur[prog[pc, 3]]
+                    if end - pos < 8 * more + 8:
                         bad = OVERRUN
                         break
-                    o64[prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k] = load64(base + pos)
-                    pos += 8
-                    pc += 1
+                    o64[prog[pc, 1] + row * prog[pc, 2] + k] = load64(base + pos)
+                    for i in range(1, more + 1):
+                        o64[prog[pc + i, 1] + row] = load64(base + pos + 8 * i)
+                    pos += 8 * more + 8
+                    pc += more + 1
                 elif op == NULL_COPY64:
                     to = prog[pc, 1] + cur[prog[pc, 3]] * prog[pc, 2] + k
                     if end - pos >= 9 and load8(base + pos) <= 2 and load8(base + pos) & 1 == 0:

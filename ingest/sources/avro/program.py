@@ -148,6 +148,8 @@ class _Compiler:
         self.patches: list[tuple[int, int, int]] = []
         self.constants: list[Any] = []
         self.merge = False
+        self.run = -1
+        """The first of the copies that the next one may be joined to."""
         self.routines: dict[int, int] = {}
         self.pending: list[tuple[int, Node]] = []
         self.shared: set[int] = set()
@@ -169,11 +171,19 @@ class _Compiler:
             raise UnsupportedError(f"the schema needs more than {MAX_INSTRUCTIONS} instructions")
         self.code.append([op, *operands] + [0] * (oc.WIDTH - 1 - len(operands)))
         self.merge = op in (oc.SKIP, oc.SKIP_VARINT)
-        return len(self.code) - 1
+        at = len(self.code) - 1
+        if op not in (oc.COPY32, oc.COPY64) or operands[1] != 1:
+            self.run = -1
+        elif self.run >= 0 and self.code[self.run][0] == op and self.code[self.run][3] == operands[2]:
+            self.code[self.run][6] += 1  # neighbours are copied in one go
+        else:
+            self.run = at
+        return at
 
     def here(self) -> int:
         """A place that is jumped to: nothing before it may be joined with what follows."""
         self.merge = False
+        self.run = -1
         return len(self.code)
 
     def skip_bytes(self, n: int) -> None:
@@ -263,7 +273,7 @@ class _Compiler:
         begin = self.emit(oc.ARRAY, -1, mode, items, cursor)
         first = self.here()
         body()
-        self.merge = False
+        self.here()
         single, operand = -1, 0
         if len(self.code) == first + 1:
             op = self.code[first][0]
@@ -277,7 +287,7 @@ class _Compiler:
             raise AssertionError("an item of some bytes has no instruction")
         at = self.emit(oc.NEXT, first, mode, items, cursor, least, single, operand)
         self.code[begin][1] = at
-        self.merge = False
+        self.here()
 
     def union(self, bodies: list[Any], node: Node) -> None:
         """Emit a choice between what ``bodies`` emit, one for each branch."""

@@ -174,6 +174,11 @@ class RowMaker:
             every = np.arange(numbers.size)
             return every.astype(np.int32), keys, every
         tables = [decoded.dictionaries[".".join(k.steps)] for k in self.plan.keys]
+        if len(tables) == 1 and keep is None and not faults and not self.plan.labels:
+            codes, values = tables[0]  # numbered as they appear, and all of them appear
+            keys = tuple(_text(v) for v in values)
+            if None not in values and len(set(keys)) == len(keys):
+                return codes, keys, np.empty(0, np.int64)
         kept = [(codes if keep is None else codes[keep], values) for codes, values in tables]
         codes, first = join_codes([(c, len(v)) for c, v in kept])
         parts = [[_text(values[c]) for c in own[first].tolist()] for own, values in kept]

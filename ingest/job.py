@@ -19,6 +19,7 @@ import numpy as np
 from chunkstore.errors import ConfigError, IngestError, InputError, NotAStoreError, StoreExistsError
 from chunkstore.places import open_place
 from chunkstore.skeleton import create_store, open_skeleton
+from ingest.assemble import Slices
 from ingest.exchange import gather, scratch_is_whole
 from ingest.faults import MaxBad, fault_from_json
 from ingest.finish import Finished, Sequences, conflict, finish
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from chunkstore.layout import Layout
     from ingest.exchange import Exchange
+    from ingest.folder import Folder
     from ingest.plan import Choices
     from ingest.progress import Progress
     from ingest.run import Runner
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 __all__ = ["Execution", "IngestResult", "plan_job", "run_job"]
 
 log = logging.getLogger(__name__)
+#: slices and segments that a task may carry itself
+INLINE = 500
 
 
 @dataclass(frozen=True)
@@ -479,7 +483,7 @@ class _Work:
         offsets = np.concatenate([[0], np.cumsum(places.rowsize)]).astype(np.int64)
 
         def make_write(index: int) -> StagedTask:
-            return staged_task(index, (index, index + 1), layout, exchange, offsets)
+            return staged_task(index, (index, index + 1), layout, exchange, offsets=offsets, scratch=scratch)
 
         count = layout.n_shards
         self._map(
@@ -547,20 +551,28 @@ def _inside(offsets: np.ndarray, start: int, stop: int) -> np.ndarray:
 
 
 def staged_task(
-    index: int, shards: tuple[int, int], layout: Layout, exchange: Exchange, offsets: np.ndarray
+    index: int,
+    shards: tuple[int, int],
+    layout: Layout,
+    exchange: Exchange,
+    *,
+    offsets: np.ndarray,
+    scratch: Folder,
 ) -> StagedTask:
-    """Cut out of the exchange what one write task needs."""
+    """Cut out of the exchange what one write task needs; a long list travels through scratch."""
     start, stop = shards[0] * layout.shard, min(shards[1] * layout.shard, layout.n_obs)
     lo, hi = exchange.places.touching(start, stop)
-    slices = exchange.places.slice[lo:hi]
-    segments, local = np.unique(exchange.segment_of[slices], return_inverse=True)
-    return StagedTask(
-        index,
-        shards,
+    own = exchange.places.slice[lo:hi]
+    segments, local = np.unique(exchange.segment_of[own], return_inverse=True)
+    slices: Slices | str = Slices(
         tuple(exchange.segments[i] for i in segments.tolist()),
         local.astype(np.int64),
-        exchange.row[slices],
+        exchange.row[own],
         exchange.places.start[lo : hi + 1],
         exchange.places.cluster[lo:hi],
-        _inside(offsets, start, stop),
     )
+    if own.size + 10 * segments.size > INLINE and isinstance(slices, Slices):
+        name = f"task/{index:06d}.npz"
+        scratch.put(name, slices.dump())
+        slices = name
+    return StagedTask(index, shards, slices, _inside(offsets, start, stop))

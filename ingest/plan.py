@@ -87,7 +87,7 @@ def widest(fields: Sequence[FieldSpec]) -> int:
 
 def aside_bytes(order: str, time_field: str | None, cut: CutRule | None) -> int:
     """Return the bytes an obs that a write task holds beside the values, to sort, compare and cut."""
-    sort = 24 if order == "sort" else 0
+    sort = 56 if order == "sort" else 0
     return sort + (10 if time_field is not None else 0) + (2 if cut is not None else 0)
 
 

@@ -12,7 +12,6 @@ import math
 import threading
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,27 +19,23 @@ import numpy as np
 from chunkstore.errors import IngestError
 from chunkstore.skeleton import open_skeleton
 from chunkstore.statistics import FieldStatistics
+from ingest.assemble import Assembly, Slices
 from ingest.faults import fault_to_json
-from ingest.merge_sorted import LazyTimes, split_at
 from ingest.order import examine
 from ingest.rows import Account, column_of, has_mask, lost_mask, mask_name, mask_of, null_of, settle, total
-from ingest.stage import LOST, summary
+from ingest.stage import summary
 from ingest.worker import check_identity, fence, ledger_of, scratch_of, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from chunkstore.layout import FieldSpec, Layout
-    from ingest.exchange import SegmentRef
     from ingest.folder import Folder
     from ingest.ledger import Ledger
     from ingest.plan import Job
     from ingest.protocol import Batch, Fault, Part
 
 __all__ = ["PlacedTask", "StagedTask", "write_placed", "write_staged"]
-
-#: rows of overlapping slices up to which all their times are read at once
-MERGE_WHOLE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +62,8 @@ class StagedTask:
     """Number of the task."""
     shards: tuple[int, int]
     """Half-open range of shards."""
-    segments: tuple[SegmentRef, ...]
-    """Segments that the slices lie in."""
-    segment: np.ndarray
-    """int64[N]: place in ``segments`` of each slice."""
-    row: np.ndarray
-    """int64[N]: first row of each slice in its segment."""
-    start: np.ndarray
-    """int64[N + 1]: first obs of each slice, see ``SlicePlaces.start``."""
-    cluster: np.ndarray
-    """int64[N]: entry with which the cluster of each entry begins."""
+    slices: Slices | str
+    """What to read, or the name in scratch under which it is written: tasks stay small."""
     borders: np.ndarray
     """int64: obs in the task's range at which a sequence begins."""
 
@@ -376,154 +363,13 @@ def _record(
     return summary(total(accounts), faults, bytes_in, stored)
 
 
-class _Scratch:
-    """Reads columns of one shard out of scratch."""
-
-    def __init__(self, job: Job, task: StagedTask, folder: Folder, shard: int) -> None:
-        self.folder = folder
-        self.task = task
-        self.start, self.stop = _layout(job).shard_range(shard)
-        #: segment -> (rows int64[k], first obs int64[k], lengths int64[k]) of runs, and scattered (rows, obs)
-        self.runs: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
-        self.scattered: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
-        self._plan(job)
-
-    def _plan(self, job: Job) -> None:
-        task = self.task
-        n = task.segment.size
-        alone = np.ones(n, bool)
-        edges = np.flatnonzero(np.diff(task.cluster)) + 1
-        first = np.concatenate([np.zeros(min(n, 1), np.int64), edges])
-        ends = np.append(edges, n)[: first.size]
-        for lo, hi in zip(first, ends, strict=True):
-            if hi - lo > 1:
-                alone[lo:hi] = False
-                self._merge(job, int(lo), int(hi))
-        low = np.maximum(task.start[:-1], self.start)
-        high = np.minimum(task.start[1:], self.stop)
-        used = np.flatnonzero(alone & (high > low))
-        for segment in np.unique(task.segment[used]).tolist():
-            own = (
-                used[task.segment[used] == segment] if used.size < 4096 else _of(task.segment, used, segment)
-            )
-            rows = task.row[own] + (low[own] - task.start[own])
-            self.runs[segment] = (rows, low[own] - self.start, high[own] - low[own])
-
-    def _merge(self, job: Job, lo: int, hi: int) -> None:
-        """Place the rows of a cluster by time: a stable sort of its slices, in the order of the inputs.
-
-        Every slice is sorted. A small cluster is sorted whole; of a large one only the rows of this shard
-        are, whose place in each slice :func:`ingest.merge_sorted.split_at` finds without reading the rest.
-        """
-        task = self.task
-        begin, end = int(task.start[lo]), int(task.start[hi])
-        low, high = max(begin, self.start), min(end, self.stop)
-        if low >= high:
-            return
-        name = job.time_field
-        assert name is not None
-        lengths = task.start[lo + 1 : hi + 1] - task.start[lo:hi]
-        first = np.zeros(lengths.size, np.int64)
-        skip = low - begin
-        if end - begin > MERGE_WHOLE:
-            runs = [
-                LazyTimes(partial(self._times, name, i), length)
-                for i, length in zip(range(lo, hi), lengths.tolist(), strict=True)
-            ]
-            first = np.array(split_at(runs, low - begin), np.int64)
-            lengths = np.array(split_at(runs, high - begin), np.int64) - first
-            skip = 0
-        pieces = [
-            self._times(name, lo + i, int(first[i]), int(first[i] + n))
-            for i, n in enumerate(lengths.tolist())
-        ]
-        order = np.argsort(np.concatenate(pieces), kind="stable")[skip : skip + high - low]
-        del pieces
-        ends = np.cumsum(lengths)
-        entry = np.searchsorted(ends, order, side="right")
-        rows = task.row[lo + entry] + first[entry] + (order - (ends - lengths)[entry])
-        segments = task.segment[lo + entry]
-        obs = np.arange(low - self.start, high - self.start)
-        for segment in np.unique(segments).tolist():
-            own = segments == segment
-            self.scattered.setdefault(segment, []).append((rows[own], obs[own]))
-
-    def _times(self, name: str, entry: int, start: int, stop: int) -> np.ndarray:
-        """Return the times of rows [start, stop) of a slice."""
-        task = self.task
-        return self._read(int(task.segment[entry]), name, int(task.row[entry]) + start, stop - start)
-
-    def _read(self, segment: int, name: str, row: int, n: int) -> np.ndarray:
-        ref = self.task.segments[segment]
-        offset, dtype, items = ref.columns[name]
-        kind = np.dtype(dtype)
-        width = max(1, items)
-        try:
-            flat = self.folder.array(ref.name, offset + row * width * kind.itemsize, kind, n * width)
-        except (FileNotFoundError, ValueError) as error:
-            raise IngestError(
-                f"scratch {self.folder.url} has lost {ref.name}; run again with --resume, which stages it "
-                "anew"
-            ) from error
-        flat = np.asarray(flat)
-        return flat.reshape(n, items) if items else flat
-
-    def _moves(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (segment, lowest row, row past the highest) of all that is read."""
-        for segment in sorted({*self.runs, *self.scattered}):
-            lows, highs = [], []
-            if segment in self.runs:
-                rows, _, lengths = self.runs[segment]
-                lows.append(int(rows.min()))
-                highs.append(int((rows + lengths).max()))
-            for rows, _ in self.scattered.get(segment, ()):
-                lows.append(int(rows.min()))
-                highs.append(int(rows.max()) + 1)
-            yield segment, min(lows), max(highs)
-
-    def column(self, name: str, spec: FieldSpec | None) -> np.ndarray:
-        """Assemble one column of the shard."""
-        n = self.stop - self.start
-        out: np.ndarray | None = None if spec is None else _buffers.take(spec.shape(n), spec.np_dtype)
-        for segment, low, high in self._moves():
-            values = self._read(segment, name, low, high - low)
-            if out is None:
-                out = _buffers.take((n, *values.shape[1:]), values.dtype)
-            self._copy(out, values, segment, low)
-        if out is None:
-            raise IngestError(f"no slice of scratch holds {name!r}; the plan and scratch disagree")
-        return out
-
-    def _copy(self, out: np.ndarray, values: np.ndarray, segment: int, low: int) -> None:
-        if segment in self.runs:
-            rows, obs, lengths = self.runs[segment]
-            if rows.size > 64 and int(lengths.sum()) < 256 * rows.size:
-                # many short runs: one gather instead of a Python loop
-                within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-                out[np.repeat(obs, lengths) + within] = values[np.repeat(rows - low, lengths) + within]
-            else:
-                for row, at, length in zip(rows.tolist(), obs.tolist(), lengths.tolist(), strict=True):
-                    out[at : at + length] = values[row - low : row - low + length]
-        for rows, obs in self.scattered.get(segment, ()):
-            out[obs] = values[rows - low]
-
-    def lost(self) -> np.ndarray | None:
-        """Return which rows of the shard stand for lost data, if any does."""
-        mask = np.zeros(self.stop - self.start, bool)
-        for segment, low, high in self._moves():
-            if LOST in self.task.segments[segment].columns:
-                self._copy(mask, self._read(segment, LOST, low, high - low), segment, low)
-        return mask if mask.any() else None
-
-    def rows(self) -> int:
-        """Return the number of rows that the slices give to this shard."""
-        runs = sum(int(lengths.sum()) for _, _, lengths in self.runs.values())
-        return runs + sum(rows.size for pieces in self.scattered.values() for rows, _ in pieces)
-
-
-def _of(segments: np.ndarray, used: np.ndarray, segment: int) -> np.ndarray:
-    own: np.ndarray = used[segments[used] == segment]
-    return own
+def _slices(folder: Folder, task: StagedTask) -> Slices:
+    if isinstance(task.slices, Slices):
+        return task.slices
+    try:
+        return Slices.load(folder.get(task.slices))
+    except FileNotFoundError as error:
+        raise IngestError(f"scratch {folder.url} has lost {task.slices}; run again with --resume") from error
 
 
 def write_staged(job: Job, task: StagedTask) -> dict[str, Any]:
@@ -534,9 +380,11 @@ def write_staged(job: Job, task: StagedTask) -> dict[str, Any]:
     folder = scratch_of(job)
     skeleton = open_skeleton(job.store, job.storage_options)
     receipts = []
+    slices = _slices(folder, task)
     for shard in range(*task.shards):
-        scratch = _Scratch(job, task, folder, shard)
-        wanted = scratch.stop - scratch.start
+        start, stop = _layout(job).shard_range(shard)
+        scratch = Assembly(slices, folder, start, stop, time_field=job.time_field, take=_buffers.take)
+        wanted = stop - start
         if scratch.rows() != wanted:
             raise IngestError(f"shard {shard} would get {scratch.rows()} rows of {wanted}; the plan is wrong")
         receipts.append(

@@ -93,7 +93,7 @@ def test_large_clusters_are_merged_a_shard_at_a_time(tmp_path, monkeypatch, lost
     make_files(tmp_path / "in", files=4, rows=300, keys=2, disorder=0.6)
     options = {"order": "sort", "lost_every": lost_every}
     run(tmp_path / "in", tmp_path / "whole.zarr", options)
-    monkeypatch.setattr("ingest.write.MERGE_WHOLE", 0)
+    monkeypatch.setattr("ingest.assemble.MERGE_WHOLE", 0)
     run(tmp_path / "in", tmp_path / "o.zarr", options)
     assert tree(tmp_path / "o.zarr") == tree(tmp_path / "whole.zarr")
 
@@ -212,7 +212,7 @@ def test_sorted_inputs_are_never_merged(tmp_path, monkeypatch):
     from keyed_source import make_files
 
     columns = make_files(tmp_path / "in", files=4, rows=200, keys=3, disorder=0, gap=0)
-    monkeypatch.setattr("ingest.write._Scratch._merge", lambda *_: pytest.fail("merged"))
+    monkeypatch.setattr("ingest.assemble.Assembly._name", lambda *_: pytest.fail("merged"))
     run(tmp_path / "in", tmp_path / "o.zarr", {"order": "sort"})
     check(chunkstore.open_store(tmp_path / "o.zarr"), expected(columns, sort=True))
 

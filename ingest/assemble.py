@@ -1,0 +1,312 @@
+"""Assembling: the rows of one shard out of scratch, one column at a time.
+
+A task knows the slices that touch its shards. Slices that stand alone are copied in runs. Slices of a cluster
+overlap in time and are merged: small clusters all at once by one sort, a large one only as far as the
+shard needs it. After that every row of the shard has a place in a segment, and columns are gathered by it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chunkstore.errors import IngestError
+from ingest.exchange import SegmentRef
+from ingest.folder import LocalFolder
+from ingest.merge_sorted import LazyTimes, split_at
+from ingest.stage import LOST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from chunkstore.layout import FieldSpec
+    from ingest.folder import Folder
+
+__all__ = ["Assembly", "Slices"]
+
+#: rows of a cluster up to which it is sorted whole
+MERGE_WHOLE = 1 << 20
+#: bytes of a column of one segment that are read for good from scratch that is not local
+SPAN_BYTES = 8 << 20
+#: bytes of such spans that are kept at a time
+KEPT_BYTES = 32 << 20
+#: shorter runs than this are gathered by index, longer ones are copied one by one
+SHORT_RUN = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """The slices that a write task reads, in the order of ``obs``."""
+
+    segments: tuple[SegmentRef, ...]
+    """Segments that they lie in."""
+    segment: np.ndarray
+    """int64[N]: place in ``segments`` of each slice."""
+    row: np.ndarray
+    """int64[N]: first row of each slice in its segment."""
+    start: np.ndarray
+    """int64[N + 1]: first obs of each slice, see ``SlicePlaces.start``."""
+    cluster: np.ndarray
+    """int64[N]: entry with which the cluster of each entry begins, from any origin."""
+
+    def dump(self) -> bytes:
+        """Return bytes for the scratch folder: numbers and JSON, nothing that runs.
+
+        Examples
+        --------
+        >>> segments = (SegmentRef("seg/0", 5, {"x": (0, "<f8", 0)}),)
+        >>> a = Slices(segments, np.array([0]), np.array([2]), np.array([7, 9]), np.array([0]))
+        >>> b = Slices.load(a.dump())
+        >>> b.segments == a.segments, b.start.tolist()
+        (True, [7, 9])
+        """
+        out = io.BytesIO()
+        told = [[s.name, s.rows, {k: list(v) for k, v in s.columns.items()}] for s in self.segments]
+        np.savez(
+            out,
+            segments=np.frombuffer(json.dumps(told).encode(), np.uint8),
+            segment=self.segment,
+            row=self.row,
+            start=self.start,
+            cluster=self.cluster,
+        )
+        return out.getvalue()
+
+    @classmethod
+    def load(cls, data: bytes) -> Slices:
+        """Return what :meth:`dump` wrote."""
+        with np.load(io.BytesIO(data), allow_pickle=False) as found:
+            told = json.loads(found["segments"].tobytes())
+            segments = tuple(
+                SegmentRef(name, rows, {k: (v[0], v[1], v[2]) for k, v in columns.items()})
+                for name, rows, columns in told
+            )
+            return cls(segments, found["segment"], found["row"], found["start"], found["cluster"])
+
+
+def _groups(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (value, indices where it stands, ascending) for each value."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    edges = np.flatnonzero(np.diff(ordered)) + 1
+    firsts = [0, *edges.tolist()] if values.size else []
+    for a, b in zip(firsts, [*firsts[1:], values.size], strict=False):
+        yield int(ordered[a]), order[a:b]
+
+
+def _spread(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Integers of all ranges [start, start + length), one after the other.
+
+    Examples
+    --------
+    >>> _spread(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    total = int(lengths.sum())
+    spread: np.ndarray = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(total)
+    return spread
+
+
+class Assembly:
+    """Rows of obs [start, stop) out of scratch."""
+
+    def __init__(
+        self,
+        slices: Slices,
+        folder: Folder,
+        start: int,
+        stop: int,
+        *,
+        time_field: str | None,
+        take: Callable[[tuple[int, ...], np.dtype[Any]], np.ndarray],
+    ) -> None:
+        self.slices = slices
+        self.folder = folder
+        self.start, self.stop = start, stop
+        self._time = time_field
+        self._take = take
+        #: segment -> (rows, obs from the start of the shard, lengths) of runs
+        self.runs: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        #: segment -> (rows, obs from the start of the shard) of single rows
+        self.single: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+        self._kept: dict[tuple[int, str], tuple[np.ndarray, int]] = {}
+        self._plan()
+        self._kept.clear()
+        self._moves = list(self._spans())
+
+    # ---------------------------------------------------------------- where rows come from
+
+    def _plan(self) -> None:
+        slices = self.slices
+        n = slices.segment.size
+        edges = np.flatnonzero(np.diff(slices.cluster)) + 1
+        first = np.concatenate([np.zeros(min(n, 1), np.int64), edges])
+        ends = np.append(edges, n)[: first.size]
+        low, high = slices.start[first], slices.start[ends]
+        merged = (ends - first > 1) & (high > self.start) & (low < self.stop)
+        large = merged & (high - low > MERGE_WHOLE)
+        for lo, hi in zip(first[large].tolist(), ends[large].tolist(), strict=True):
+            self._merge_large(lo, hi)
+        self._merge_small(first[merged & ~large], ends[merged & ~large])
+        alone = np.repeat(ends - first == 1, ends - first)
+        a = np.maximum(slices.start[:-1], self.start)
+        b = np.minimum(slices.start[1:], self.stop)
+        used = np.flatnonzero(alone & (b > a))
+        for segment, within in _groups(slices.segment[used]):
+            own = used[within]
+            rows = slices.row[own] + (a[own] - slices.start[own])
+            self.runs[segment] = (rows, a[own] - self.start, b[own] - a[own])
+
+    def _merge_small(self, first: np.ndarray, ends: np.ndarray) -> None:
+        """Place the rows of many clusters by time, with one stable sort of all of them."""
+        if not first.size:
+            return
+        slices = self.slices
+        entries = _spread(first, ends - first)
+        lengths = slices.start[entries + 1] - slices.start[entries]
+        rows = _spread(slices.row[entries], lengths)
+        segments = np.repeat(slices.segment[entries], lengths)
+        sizes = slices.start[ends] - slices.start[first]
+        times: np.ndarray | None = None
+        for segment, at in _groups(segments):
+            values, base = self._column(segment, self._name(), int(rows[at].min()), int(rows[at].max()) + 1)
+            if times is None:
+                times = np.empty(rows.size, values.dtype)
+            times[at] = values[rows[at] - base]
+        assert times is not None
+        order = np.lexsort((times, np.repeat(np.arange(sizes.size), sizes)))
+        del times
+        obs = _spread(slices.start[first], sizes) - self.start
+        kept = (obs >= 0) & (obs < self.stop - self.start)
+        order, obs = order[kept], obs[kept]
+        rows, segments = rows[order], segments[order]
+        for segment, at in _groups(segments):
+            self.single.setdefault(segment, []).append((rows[at], obs[at]))
+
+    def _merge_large(self, lo: int, hi: int) -> None:
+        """Place those rows of a long cluster that belong to this shard.
+
+        Every slice is sorted, so :func:`ingest.merge_sorted.split_at` finds where the shard begins and ends
+        in each of them without reading the rest; what lies between is sorted here.
+        """
+        slices = self.slices
+        begin, end = int(slices.start[lo]), int(slices.start[hi])
+        low, high = max(begin, self.start), min(end, self.stop)
+        whole = slices.start[lo + 1 : hi + 1] - slices.start[lo:hi]
+        runs = [
+            LazyTimes(partial(self._times, i), length)
+            for i, length in zip(range(lo, hi), whole.tolist(), strict=True)
+        ]
+        first = np.array(split_at(runs, low - begin), np.int64)
+        lengths = np.array(split_at(runs, high - begin), np.int64) - first
+        pieces = [
+            self._times(lo + i, int(first[i]), int(first[i] + n)) for i, n in enumerate(lengths.tolist())
+        ]
+        order = np.argsort(np.concatenate(pieces), kind="stable")
+        rows = _spread(slices.row[lo:hi] + first, lengths)[order]
+        segments = np.repeat(slices.segment[lo:hi], lengths)[order]
+        obs = np.arange(low - self.start, high - self.start)
+        for segment, at in _groups(segments):
+            self.single.setdefault(segment, []).append((rows[at], obs[at]))
+
+    def _name(self) -> str:
+        if self._time is None:
+            raise IngestError("slices are to be merged by time, but there is no time field")
+        return self._time
+
+    def _times(self, entry: int, start: int, stop: int) -> np.ndarray:
+        """Return the times of rows [start, stop) of a slice."""
+        slices = self.slices
+        row = int(slices.row[entry])
+        values, base = self._column(int(slices.segment[entry]), self._name(), row + start, row + stop)
+        return values[row + start - base : row + stop - base]
+
+    # ---------------------------------------------------------------- reading
+
+    def _column(self, segment: int, name: str, low: int, high: int) -> tuple[np.ndarray, int]:
+        """Return (values, row of the first) that hold at least rows [low, high) of a column of a segment.
+
+        A column of a local segment is mapped whole, once; of a remote one a span is read and kept if small.
+        """
+        kept = self._kept.get((segment, name))
+        if kept is not None and kept[1] <= low and high <= kept[1] + len(kept[0]):
+            return kept
+        ref = self.slices.segments[segment]
+        offset, dtype, items = ref.columns[name]
+        kind, width = np.dtype(dtype), max(1, items)
+        if isinstance(self.folder, LocalFolder) or ref.rows * width * kind.itemsize <= SPAN_BYTES:
+            low, high = 0, ref.rows
+        try:
+            flat = self.folder.array(
+                ref.name, offset + low * width * kind.itemsize, kind, (high - low) * width
+            )
+        except (FileNotFoundError, ValueError) as error:
+            raise IngestError(
+                f"scratch {self.folder.url} has lost {ref.name}; run again with --resume, which stages it "
+                "anew"
+            ) from error
+        flat = np.asarray(flat)
+        found = (flat.reshape(high - low, items) if items else flat, low)
+        if not isinstance(self.folder, LocalFolder):
+            while self._kept and sum(v.nbytes for v, _ in self._kept.values()) > KEPT_BYTES:
+                del self._kept[next(iter(self._kept))]
+        self._kept[segment, name] = found
+        return found
+
+    def _spans(self) -> Iterator[tuple[int, int, int]]:
+        """Yield (segment, lowest row, row past the highest) of all that is read."""
+        for segment in sorted({*self.runs, *self.single}):
+            lows, highs = [], []
+            if segment in self.runs:
+                rows, _, lengths = self.runs[segment]
+                lows.append(int(rows.min()))
+                highs.append(int((rows + lengths).max()))
+            for rows, _ in self.single.get(segment, ()):
+                lows.append(int(rows.min()))
+                highs.append(int(rows.max()) + 1)
+            yield segment, min(lows), max(highs)
+
+    def column(self, name: str, spec: FieldSpec | None) -> np.ndarray:
+        """Assemble one column of the shard."""
+        n = self.stop - self.start
+        out: np.ndarray | None = None if spec is None else self._take(spec.shape(n), spec.np_dtype)
+        for segment, low, high in self._moves:
+            values, base = self._column(segment, name, low, high)
+            self._kept.clear()
+            if out is None:
+                out = self._take((n, *values.shape[1:]), values.dtype)
+            self._copy(out, values, segment, base)
+        if out is None:
+            raise IngestError(f"no slice of scratch holds {name!r}; the plan and scratch disagree")
+        return out
+
+    def _copy(self, out: np.ndarray, values: np.ndarray, segment: int, base: int) -> None:
+        if segment in self.runs:
+            rows, obs, lengths = self.runs[segment]
+            if rows.size > 64 and int(lengths.sum()) < SHORT_RUN * rows.size:
+                out[_spread(obs, lengths)] = values[_spread(rows - base, lengths)]
+            else:
+                for row, at, length in zip(rows.tolist(), obs.tolist(), lengths.tolist(), strict=True):
+                    out[at : at + length] = values[row - base : row - base + length]
+        for rows, obs in self.single.get(segment, ()):
+            out[obs] = values[rows - base]
+
+    def lost(self) -> np.ndarray | None:
+        """Return which rows of the shard stand for lost data, if any does."""
+        mask = np.zeros(self.stop - self.start, bool)
+        for segment, low, high in self._moves:
+            if LOST in self.slices.segments[segment].columns:
+                values, base = self._column(segment, LOST, low, high)
+                self._copy(mask, values, segment, base)
+        self._kept.clear()
+        return mask if mask.any() else None
+
+    def rows(self) -> int:
+        """Return the number of rows that the slices give to this shard."""
+        runs = sum(int(lengths.sum()) for _, _, lengths in self.runs.values())
+        return runs + sum(rows.size for pieces in self.single.values() for rows, _ in pieces)

@@ -3,7 +3,8 @@
 Two ways to be resident:
 
 - *whole*: everything that windows touch fits. Chunks lie in the arena as they lie in the store,
-  each is decoded once in the life of the loader.
+  each is decoded once in the life of the loader. If lanes and passes are left to be chosen, the order is
+  then a full shuffle of all windows: nothing is won by less.
 - *slots*: the arena is divided into slots of one block and its halo, the ``span - 1`` obs behind it
   that its last windows still need.
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "Sizes", "make_plan"]
 
 MAX_PASSES = 8  # chosen by itself where blocks are read again for every pass
+FULL_LANES = 8  # of each lane group and rank of a full shuffle
 WHOLE_VISIT = 64  # windows of a visit where nothing is read again
 CHUNKS_A_BLOCK = 8  # at most, where memory would allow longer blocks
 BLOCKS_A_LANE = 8  # at least, before blocks are made longer
@@ -61,11 +63,13 @@ class Plan:
     lanes: int
     """Blocks drawn from at the same time, all ranks and lane groups together."""
     passes: int
-    """Visits of a block in an epoch."""
+    """Visits of a block in an epoch; 0 for a full shuffle."""
     lane_groups: int
     """Streams of draws with lanes of their own."""
     blocks: tuple[int, ...]
     """Block length of each distinct chunk length, in obs: as (chunk, block, chunk, block, ...)."""
+    full: bool
+    """Whether the order is a full shuffle of all windows (``passes`` is then 0); only where ``whole``."""
     whole: bool
     """Whether everything fits: each chunk is then decoded once in the life of the loader."""
     slots: int
@@ -131,14 +135,20 @@ def make_plan(
     ConfigError
         If lanes do not fit groups and ranks, or are not a number.
     """
-    lanes = _given("lanes", lanes)
-    passes = _given("passes", passes)
+    lanes = _given("lanes", lanes, 1)
+    passes = _given("passes", passes, 0)
     share = lane_groups * world_size
     if isinstance(lanes, int) and lanes % share:
         raise ConfigError(
             f"lanes ({lanes}) must be a multiple of lane_groups x world_size = {lane_groups} x {world_size}"
         )
     whole = sizes.touched * sizes.bytes_per_obs <= limit
+    if passes == 0 and not whole:
+        raise MemoryLimitError(
+            f"memory_limit is {limit} bytes; a full shuffle (passes=0) needs everything that windows touch, "
+            f"{sizes.touched * sizes.bytes_per_obs} bytes: raise memory_limit, or use passes='auto'"
+        )
+    full = shuffle and whole and (passes == 0 or (passes == "auto" and lanes == "auto"))
     chunks = sorted(set(sizes.chunk))
     halo = sizes.span - 1
     of_stores = list(zip(sizes.chunk, sizes.n_obs, strict=True))
@@ -184,6 +194,14 @@ def make_plan(
             f"everything that windows touch ({sizes.touched} obs of {sizes.bytes_per_obs} bytes) fits, "
             f"so each chunk is decoded once; {per_rank} lanes a rank, blocks of {block_text} obs"
         )
+        if full:
+            # any multiple would do: the lanes of a full shuffle only have to be shared by ranks
+            per_rank = lane_groups * FULL_LANES if lanes == "auto" else wanted
+            reason = (
+                f"all that windows touch ({sizes.touched} obs of {sizes.bytes_per_obs} bytes) fits: each "
+                "chunk is decoded once, and the order is a full shuffle of all windows"
+            )
+            passes = 0
         slots = slot = 0
         arena = sizes.touched * sizes.bytes_per_obs
     else:
@@ -225,6 +243,7 @@ def make_plan(
         passes=int(passes) if shuffle else 1,
         lane_groups=lane_groups,
         blocks=tuple(x for c in chunks for x in (c, chosen[c])),
+        full=full,
         whole=whole,
         slots=slots,
         slot_obs=slot,
@@ -249,9 +268,9 @@ def _choose_passes(sizes: Sizes, whole: bool, lanes: int, batch: int, blocks: in
     return passes, "lanes are few or windows overlap much, so reading again is cheap and mixes better"
 
 
-def _given(name: str, value: int | str) -> Any:
+def _given(name: str, value: int | str, least: int) -> Any:
     if value == "auto":
         return value
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ConfigError(f"{name}={value!r} is not known; use a number from 1, or 'auto'")
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ConfigError(f"{name}={value!r} is not known; use a number from {least}, or 'auto'")
     return int(value)

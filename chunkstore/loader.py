@@ -28,7 +28,17 @@ from chunkstore.gather import cut_windows
 from chunkstore.layout import parse_bytes
 from chunkstore.permute import derive_key, sides
 from chunkstore.resident import Counters, Residency, Session
-from chunkstore.rows import ROW, Clock, NeededRanges, RowPlanner, Rows, SequenceStarts, Turns
+from chunkstore.rows import (
+    ROW,
+    Clock,
+    NeededRanges,
+    RowPlanner,
+    Rows,
+    SequenceStarts,
+    Turns,
+    WholeBlocks,
+    turns_of_full,
+)
 from chunkstore.sampling import n_draws, parse_sampling, population
 from chunkstore.schedule import Blocks, EpochSchedule, group_offsets
 from chunkstore.state import Position, Rotation
@@ -36,7 +46,7 @@ from chunkstore.targets import Cut
 from chunkstore.windows import WindowIndex, WindowSpec, with_horizon
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from numpy.typing import DTypeLike, NDArray
@@ -269,10 +279,10 @@ class WindowLoader:
         if epoch not in self._schedules:
             items = population(self.index, self.blocks, self.sampling, seed=self.seed, epoch=epoch)
             made = EpochSchedule(
-                items.counts,
+                np.array([self._n_draws]) if self.plan.full else items.counts,
                 key=derive_key(self.seed, epoch, "order"),
                 lanes=self.plan.lanes,
-                passes=self.plan.passes,
+                passes=max(1, self.plan.passes),
                 lane_groups=self.lane_groups,
                 shuffle=self.shuffle,
             )
@@ -388,20 +398,20 @@ class WindowLoader:
             position = Position(epoch, turn, tuple(drawn))
         items, schedule = self.order(epoch)
         clock = Clock(rotation, position, serve)
-        pieces = Turns.of(schedule, clock, serve, rank, world_size)
+        rows = RowPlanner(self.blocks, items, schedule, rotation.step, rank, world_size)
         residency = self._resident(len(serve))
         residency.check_process()
         held = _capacity(residency.plan, schedule, len(serve), world_size)
-        session = Session(
-            residency,
-            pieces.block,
-            pieces.first,
-            pieces.last,
-            NeededRanges(self.blocks, self.window.span, items, schedule, pieces),
-            held,
-        )
+        ranges: Callable[[int], list[tuple[int, int]]]
+        if self.plan.full:
+            schedule.needs(group=serve[0] if serve else 0, rank=rank, world_size=world_size)
+            turns = turns_of_full(rows, clock, serve, self.window.span)
+            ranges = WholeBlocks(self.blocks, turns)
+        else:
+            turns = Turns.of(schedule, clock, serve, rank, world_size)
+            ranges = NeededRanges(self.blocks, self.window.span, items, schedule, turns)
+        session = Session(residency, turns.block, turns.first, turns.last, ranges, held)
         try:
-            rows = RowPlanner(items, schedule, rotation.step, rank, world_size)
             for group, first, draws in rotation.batches(position, serve):
                 yield self._batch(session, rows, clock, group, first, draws)
         finally:

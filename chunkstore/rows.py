@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from chunkstore.schedule import Blocks, EpochSchedule, Needs
     from chunkstore.state import Position, Rotation
 
-__all__ = ["ROW", "Clock", "NeededRanges", "RowPlanner", "Rows", "SequenceStarts", "Turns"]
+__all__ = [
+    "ROW",
+    "Clock",
+    "NeededRanges",
+    "RowPlanner",
+    "Rows",
+    "SequenceStarts",
+    "Turns",
+    "WholeBlocks",
+    "turns_of_full",
+]
 
 PLAN_DRAWS = 16384  # draws scheduled in one call
 PLAN_PIECES = 4096  # pieces looked at in one call
@@ -43,11 +53,17 @@ class Rows:
 class RowPlanner:
     """Rows of batches, scheduled many batches at a time."""
 
-    def __init__(
-        self, items: Population, schedule: EpochSchedule, step: int, rank: int, world_size: int
+    def __init__(  # noqa: PLR0917 - all of them, from one place
+        self,
+        blocks: Blocks,
+        items: Population,
+        schedule: EpochSchedule,
+        step: int,
+        rank: int,
+        world_size: int,
     ) -> None:
         self.rank, self.world_size = rank, world_size
-        self._items, self._schedule = items, schedule
+        self._blocks, self._items, self._schedule = blocks, items, schedule
         self._step = step
         self._cursor = schedule.cursor()
         self._ahead: dict[int, tuple[int, int, Rows]] = {}
@@ -65,16 +81,28 @@ class RowPlanner:
             *(getattr(rows, name)[a:b].copy() for name in ("store", "sequence", "start", "room", "block"))
         )
 
+    @property
+    def blocks(self) -> Blocks:
+        """All blocks."""
+        return self._blocks
+
+    def rows(self, group: int, first: int, stop: int) -> tuple[Rows, NDArray[np.int64]]:
+        """Return the rank's rows of draws [first, stop) of a group, and the draws."""
+        draws = np.arange(first + self.rank, stop, self.world_size)
+        item, piece = self._schedule.items(int(self._schedule.group_first[group]) + draws, self._cursor)
+        places = self._items.index.locate(self._items.windows(item))
+        if len(self._schedule.counts) == len(self._blocks):
+            block = self._schedule.block[piece]
+        else:  # a full shuffle knows no blocks
+            block = self._blocks.of_windows(places.store, places.start)
+        return Rows(places.store, places.sequence, places.start, places.room, block), draws
+
     def _plan(self, group: int, first: int, draws: int) -> tuple[int, int, Rows]:
         base = int(self._schedule.group_first[group])
         end = int(self._schedule.group_first[group + 1]) - base
         many = max(1, PLAN_DRAWS * self.world_size // self._step) * self._step
         stop = min(end, first + max(many, draws))
-        numbers = base + np.arange(first + self.rank, stop, self.world_size)
-        item, piece = self._schedule.items(numbers, self._cursor)
-        places = self._items.index.locate(self._items.windows(item))
-        block = self._schedule.block[piece]
-        return first, stop, Rows(places.store, places.sequence, places.start, places.room, block)
+        return first, stop, self.rows(group, first, stop)[0]
 
 
 class Clock:
@@ -153,6 +181,30 @@ class Turns:
         return cls(piece[order], block[order], first[order], last[order])
 
 
+def turns_of_full(planner: RowPlanner, clock: Clock, serve: tuple[int, ...], span: int) -> Turns:
+    """Return all blocks in the order in which the first draws of a full shuffle need them.
+
+    After some thousand draws all are needed; those that none of them has shown come last.
+    """
+    blocks = planner.blocks
+    first = np.full(len(blocks), np.iinfo(np.int64).max // 2)
+    latest = 0
+    for g in serve:
+        start, stop = clock.start[g], min(clock.stop[g], clock.start[g] + PLAN_DRAWS * planner.world_size)
+        if stop <= start:
+            continue
+        rows, draws = planner.rows(g, start, stop)
+        moments = clock.moments(g, draws)
+        latest = max(latest, int(moments[-1]) if len(moments) else 0)
+        last = blocks.of_windows(rows.store, rows.start + np.minimum(rows.room, span) - 1)
+        for step in range(int((last - rows.block).max(initial=0)) + 1):
+            np.minimum.at(first, np.minimum(rows.block + step, last), moments)
+    first = np.minimum(first, latest + 1)
+    order = np.argsort(first, kind="stable")
+    never = np.full(len(order), np.iinfo(np.int64).max)
+    return Turns(order, order, first[order], never)
+
+
 class NeededRanges:
     """What obs each piece needs: from its block's first window to its last, or those of few windows alone.
 
@@ -201,6 +253,18 @@ class NeededRanges:
             which[owner[opens]].tolist(), begin[opens].tolist(), end[closes].tolist(), strict=True
         ):
             self._known[j].append((a, b))
+
+
+class WholeBlocks:
+    """Every piece needs its whole block, and no halo: what is behind it is a block of its own."""
+
+    def __init__(self, blocks: Blocks, turns: Turns) -> None:
+        self._blocks, self._turns = blocks, turns
+
+    def __call__(self, i: int) -> list[tuple[int, int]]:
+        """Return the range of the i-th block in the order of need."""
+        block = self._turns.block[i]
+        return [(int(self._blocks.start[block]), int(self._blocks.stop[block]))]
 
 
 class SequenceStarts:

@@ -89,14 +89,10 @@ class Blocks:
 
     def of_windows(self, store: NDArray[np.int64], start: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the block that each window start lies in."""
-        lo = np.searchsorted(self.store, store, side="left")
-        hi = np.searchsorted(self.store, store, side="right")
-        if len(np.unique(store)) <= 1:
-            base = int(lo[0]) if len(lo) else 0
-            end = int(hi[0]) if len(hi) else 0
-            return base + np.searchsorted(self.start[base:end], start, side="right") - 1
-        scale = int(self.stop.max()) + 1
-        return np.searchsorted(self.store * scale + self.start, store * scale + start, side="right") - 1
+        scale = int(self.stop.max(initial=0)) + 1
+        axis = self.start if self.store[-1] == 0 else self.store * scale + self.start
+        place = start if self.store[-1] == 0 else store * scale + start
+        return np.searchsorted(axis, place, side="right") - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ def simulate(
         return Simulation(
             windows=loader.n_windows,
             batches=loader.n_batches(0, world_size),
-            blocks=int(np.count_nonzero(schedule.counts)),
+            blocks=int(np.count_nonzero(items.counts)),
             plan=loader.plan.to_json(),
             arena_bytes=loader.plan.arena_bytes,
             batch_bytes=sum(a.nbytes for a in batch.values()),
@@ -201,32 +201,33 @@ def _mixing(loader: WindowLoader, items: Population, schedule: EpochSchedule, st
         some = np.linspace(0, len(starts) - 1, BATCHES - 50).astype(int)
         starts = starts[np.unique(np.concatenate([some, np.arange(len(starts) - 50, len(starts))]))]
     perfect = permutation(max(1, schedule.n_draws), (loader.seed, "perfect"))
+    first = np.concatenate([[0], np.cumsum(items.counts)])
     blocks: list[NDArray[np.int64]] = []
     sequences: list[NDArray[np.int64]] = []
     for some in np.array_split(starts, max(1, len(starts) * step // 1_000_000)):
         draws = (some[:, None] + np.arange(step)).ravel()
-        drawn, piece = schedule.items(draws)
+        drawn, _ = schedule.items(draws)
         ideal = perfect.apply(draws)
-        ideal_block = np.searchsorted(schedule.first, ideal, side="right") - 1
+        found = [np.searchsorted(first, chosen, side="right") - 1 for chosen in (drawn, ideal)]
         shape = (-1, step)
-        blocks.append(
-            np.stack([_distinct(b.reshape(shape)) for b in (schedule.block[piece], ideal_block)], axis=1)
-        )
+        blocks.append(np.stack([_distinct(b.reshape(shape)) for b in found], axis=1))
         names = [_sequence_numbers(items, chosen) for chosen in (drawn, ideal)]
         sequences.append(np.stack([_distinct(n.reshape(shape)) for n in names], axis=1))
     counted = np.concatenate(blocks) if blocks else np.zeros((0, 2), np.int64)
     named = np.concatenate(sequences) if sequences else np.zeros((0, 2), np.int64)
-    spread, gap = _distances(schedule)
-    n = np.sort(schedule.counts[schedule.counts > 1])
+    n = items.counts[items.counts > 1]
     usual = float(np.median(n)) if len(n) else 1.0
+    # a window of n in random places: the range of n uniform numbers, and the median of a geometric one
+    ideal_spread = (usual - 1) / (usual + 1) if len(n) else 0.0
+    ideal_gap = float(np.ceil(np.log(2) * schedule.n_draws / usual)) if len(n) else 0.0
+    spread, gap = (ideal_spread, ideal_gap) if loader.plan.full else _distances(schedule)
     return {
         "distinct_blocks": Mixing.of(counted[:, 0], counted[:, 1]),
         "distinct_sequences": Mixing.of(named[:, 0], named[:, 1]),
         "spread": spread,
-        "spread_perfect": (usual - 1) / (usual + 1) if len(n) else 0.0,
+        "spread_perfect": ideal_spread,
         "gap": gap,
-        # the median of a geometric distribution
-        "gap_perfect": float(np.ceil(np.log(2) * schedule.n_draws / usual)) if len(n) else 0.0,
+        "gap_perfect": ideal_gap,
     }
 
 
@@ -266,6 +267,22 @@ def _reads(
     """Play the pieces of rank 0 against an empty residency, one after the other."""
     groups = tuple(range(loader.lane_groups))
     sizes = tuple(loader.n_draws(g) for g in groups)
+    stored: int | None = 0
+    known: dict[tuple[int, str, int], NDArray[np.int64]] = {}
+    if loader.plan.full:
+        for number, store in enumerate(loader.stores):
+            mine = loader.blocks.store == number
+            edges = zip(loader.blocks.start[mine], loader.blocks.stop[mine], strict=True)
+            parts = [np.arange(a // store.layout.chunk, -(-b // store.layout.chunk)) for a, b in edges]
+            chunks = np.concatenate(parts) if parts else np.empty(0, np.int64)
+            stored = None if stored is None else _add_stored(stored, loader, number, chunks, known)
+        obs = int((loader.blocks.stop - loader.blocks.start).sum())
+        return {
+            "decoded_bytes": obs * loader.bytes_per_obs,
+            "stored_bytes": stored,
+            "loads": len(loader.blocks),
+            "exact": True,
+        }
     rotation = Rotation(sizes, step=loader.batch_size * world_size, drop_last=False)
     clock = Clock(rotation, Position.start(0, len(groups)), groups)
     turns = Turns.of(schedule, clock, groups, 0, world_size)
@@ -281,8 +298,6 @@ def _reads(
     ends = turns.last[leaving]
     n = min(len(turns.block), PIECES)
     gone, decoded = 0, 0
-    stored: int | None = 0
-    known: dict[tuple[int, str, int], NDArray[np.int64]] = {}
     for i in range(n):
         upto = int(np.searchsorted(ends, turns.first[i]))
         for j in leaving[gone:upto].tolist():

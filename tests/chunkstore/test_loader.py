@@ -211,6 +211,27 @@ def test_ranks_of_any_number_merge_to_the_same_global_batches(groups):
         assert batches(world) == alone
 
 
+def test_what_fits_is_a_full_shuffle_for_any_number_of_ranks():
+    stores = [MemoryStore([300, 90, 210], chunk=16), MemoryStore([100], chunk=10, number=1)]
+    spec = WindowSpec(40, stride=3)
+
+    def batches(world):
+        parts = []
+        for rank in range(world):
+            with WindowLoader(stores, spec, fields=["a"], batch_size=16 // world, drop_last=True) as loader:
+                assert loader.plan.full
+                parts.append([check_batch(b, 40) for b in loader.batches(1, rank=rank, world_size=world)])
+        whole = [[row for rows in zip(*b, strict=True) for row in rows] for b in zip(*parts, strict=True)]
+        return [row for batch in whole for row in batch]
+
+    alone = batches(1)
+    assert len(alone) == len(set(alone)) == len(windows_of(stores, spec)) // 16 * 16
+    for world in (2, 4, 8):
+        assert batches(world) == alone
+    for store in stores:
+        assert max(store.decoded.values()) == 15  # fifteen loaders, each decoded each chunk once
+
+
 def test_starting_at_a_batch_gives_the_rest_of_the_same_epoch_without_reading_what_is_before():
     store = MemoryStore([5000], chunk=50)
     with WindowLoader(store, WindowSpec(10), fields=["a"], batch_size=50, memory_limit=4000) as loader:

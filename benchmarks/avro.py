@@ -1,14 +1,14 @@
 """Avro: decoding to columns, scanning, filling a store, and memory: ``python -m benchmarks.avro``.
 
-Three kinds of records: a device, a time and 4 floats (``plain``); the same with nullable doubles (``nullable``); 40
-mixed fields of which 6 are asked for (``wide``). Blocks are of 64,000 bytes, uncompressed or zstandard.
-Everything runs in one process and, unless said, on one core. What is compared:
+Three kinds of records: a device, a time and 4 floats (``plain``); the same with nullable doubles
+(``nullable``); 40 mixed fields of which 6 are asked for (``wide``). Blocks are of 64,000 bytes,
+uncompressed or zstandard. Everything runs in one process and, unless said, on one core. What is compared:
 
 * decode: rows a second from files in the page cache to columns in memory. fastavro only iterates over its
   records, which is less than columns; fastavro and polars read no zstandard here.
 * scan: rows a second that a scan accounts for (headers of blocks), beside fastavro's decoding.
-* store: from files to a finished compressed store, beside the loop fastavro -> numpy -> zarr; 1 and 2 workers.
-* memory: peak of filling a store from an input and one ten times as large, beside what the plan promises.
+* store: from files to a finished compressed store, beside the loop fastavro -> numpy -> zarr; with workers.
+* memory: peak of filling a store from an input, and from one ten times as large.
 """
 
 from __future__ import annotations

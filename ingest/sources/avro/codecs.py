@@ -167,7 +167,8 @@ def require(codec: str, files: list[str]) -> None:
     if not available(codec):
         _, module, remedy = CODECS[codec]
         raise MissingDependencyError(
-            f"codec {codec!r} of {len(files)} file(s), first {files[0]!r}, needs the module {module!r}: {remedy}"
+            f"codec {codec!r} of {len(files)} file(s), first {files[0]!r}, needs the module {module!r}: "
+            f"{remedy}"
         )
 
 

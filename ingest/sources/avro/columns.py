@@ -107,7 +107,7 @@ class Column:
         return self.nullable and self.null_value is None and np.dtype(self.dtype).kind != "f"
 
     def spec(self) -> FieldSpec:
-        """What the store is told."""
+        """Make what the store is told."""
         return FieldSpec(
             self.name,
             self.dtype,
@@ -163,7 +163,7 @@ class Plan:
 
 
 def group_of(steps: Sequence[str], depth: int = 1) -> tuple[str, ...]:
-    """Steps up to and with the first array, or the ``depth``-th.
+    """Take steps up to and with the first array, or the ``depth``-th.
 
     Examples
     --------
@@ -191,7 +191,8 @@ def leaves(root: Node) -> list[Leaf]:
     ) -> None:
         if len(out) > MAX_LEAVES:
             raise UnsupportedError(
-                f"the schema has more than {MAX_LEAVES} fields when its records are laid flat; name the fields"
+                f"the schema has more than {MAX_LEAVES} fields when its records are laid flat; "
+                "read it with a reader_schema that has fewer"
             )
 
         def leaf(node: Node, reason: str = "", kinds: tuple[str, ...] = ()) -> None:
@@ -252,7 +253,7 @@ def _units(node: Node) -> tuple[str | None, dict[str, Any]]:
 
 
 def _join(kinds: tuple[str, ...]) -> str | None:
-    """The one kind that holds all numbers of a union without loss."""
+    """Find the one kind that holds all numbers of a union without loss."""
     if set(kinds) <= {"int", "long"}:
         return "long"
     if set(kinds) <= {"float", "double", "int"}:
@@ -524,7 +525,7 @@ _TICKS = {"nanoseconds": 1e-9, "microseconds": 1e-6, "milliseconds": 1e-3, "days
 
 
 def time_step(value: float | str, column: Column) -> int:
-    """A step of time in the unit of a time field.
+    """Give a step of time in the unit of a time field.
 
     Parameters
     ----------
@@ -555,6 +556,7 @@ def time_step(value: float | str, column: Column) -> int:
     unit = (column.units or "").split(" ")[0]
     if unit not in _TICKS:
         raise ConfigError(
-            f"the time field {column.name!r} has no unit, so that {value!r} cannot be compared with it; give a plain number"
+            f"the time field {column.name!r} has no unit, so that {value!r} cannot be compared with it; "
+            "give a plain number"
         )
     return round(float(found[1]) * _SECONDS[found[2]] / _TICKS[unit])

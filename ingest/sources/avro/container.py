@@ -259,7 +259,7 @@ class _Walk:
         found = _find(source, self.sync, head)
         resume = source.size if found < 0 else found + SYNC_SIZE
         if status == wk.SYNC and (found < 0 or found > payload + size):
-            # Perhaps only the marker is damaged: then the next block's own marker is the one found, or the file ends.
+            # Perhaps only the marker is damaged: then the next block's marker was found, or the file ends.
             behind = payload + size + SYNC_SIZE
             if self._block_ends(behind, found):
                 resume = behind
@@ -326,7 +326,8 @@ def walk(
             damage = (state.damage(status),)
             state.index += 1
         if found or damage:
-            yield BlockTable(*(a[:found].copy() for a in arrays), begin, damage)
+            heads, payloads, counts, sizes = (a[:found].copy() for a in arrays)
+            yield BlockTable(heads, payloads, counts, sizes, begin, damage)
         if status == wk.DONE or int(state.state[0]) >= stop:
             return
 
@@ -335,12 +336,12 @@ _SAFE = re.compile(r"[^\x20-\x7e]")
 
 
 def printable(text: str, limit: int = 200) -> str:
-    """Text of a file, made fit for one line of a report.
+    r"""Make text of a file fit for one line of a report.
 
     Examples
     --------
-    >>> printable("a\\nb")
-    'a\\\\x0ab'
+    >>> print(printable("a" + chr(10) + "b"))
+    a\x0ab
     """
     text = _SAFE.sub(lambda m: f"\\x{ord(m.group()):02x}", text[: limit + 1])
     return text if len(text) <= limit else text[: limit - 3] + "..."

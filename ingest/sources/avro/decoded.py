@@ -18,8 +18,8 @@ class Decoded:
     """Columns of some consecutive blocks.
 
     Records keep the place that their block claimed: block ``b`` has the records from
-    ``sum(counts[:b])`` on, whether it decoded or not. Where records are obs, so do the rows of the columns; where records
-    are sequences, obs are packed and a record of a bad block has none.
+    ``sum(counts[:b])`` on, whether it decoded or not. Where records are obs, so do the rows of the
+    columns; where records are sequences, obs are packed and a record of a bad block has none.
     """
 
     columns: dict[str, np.ndarray]

@@ -1,4 +1,4 @@
-"""What ``chunkstore scan`` says: schemas as trees, what becomes of each field, drift, faults, and a command to run."""
+"""What ``chunkstore scan`` says: schemas as trees, what becomes of fields, drift, faults, a command."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class Description:
     def text(self) -> str:
         """Return lines for a terminal."""
         out = [
-            f"{self.files:,} files, {self.nbytes / 1e6:,.1f} MB, {self.rows:,} rows in {self.blocks:,} blocks; "
-            + ", ".join(f"{c} in {n:,}" for c, n in self.codecs.items())
+            f"{self.files:,} files, {self.nbytes / 1e6:,.1f} MB, {self.rows:,} rows "
+            f"in {self.blocks:,} blocks; " + ", ".join(f"{c} in {n:,}" for c, n in self.codecs.items())
         ]
         for name, files, rows in self.schemas:
             out.append(f"schema {name}: {files:,} file{'s' * (files != 1)}, {rows:,} rows")
@@ -285,7 +285,7 @@ def _words(
     return {}
 
 
-def _command(
+def _command(  # noqa: PLR0917 # private; each is needed
     out: Description,
     good: Sequence[FileSurvey],
     every: list[Leaf],
@@ -346,7 +346,7 @@ def _time(every: list[Leaf], columns: list[Column | str]) -> str:
 
 
 def _folder(urls: Sequence[str]) -> str:
-    common = os.path.commonprefix(list(urls))
+    common = os.path.commonprefix(list(urls))  # noqa: RUF071 # cut back to a folder below; URLs too
     return common[: common.rfind("/") + 1] or "."
 
 

@@ -33,7 +33,7 @@ class Drift:
 
 
 def type_text(node: Node, nullable: bool = False) -> str:
-    """A type in a few words.
+    """Say a type in a few words.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def drift(groups: Sequence[tuple[Node, list[FileSurvey]]]) -> list[Drift]:
         return []
     tables: list[tuple[dict[str, str], int]] = []
     for node, files in groups:
-        table = {}
+        table: dict[str, str] = {}
         for leaf in leaves(node):
             depth = "[]" * leaf.depth
             table.setdefault(leaf.path, type_text(leaf.node, leaf.nullable) + depth)
@@ -94,7 +94,7 @@ def drift(groups: Sequence[tuple[Node, list[FileSurvey]]]) -> list[Drift]:
 
 
 def load_schema(given: Any) -> Node:
-    """A reader's schema, given as JSON value, JSON text, or the path of a file.
+    """Load a reader's schema, given as JSON value, JSON text, or the path of a file.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def load_schema(given: Any) -> Node:
 
 
 def resolve_schemas(surveys: Sequence[FileSurvey], options: AvroOptions) -> tuple[Node, list[Fault]]:
-    """The schema that all files are read as.
+    """Find the schema that all files are read as.
 
     Raises
     ------
@@ -137,8 +137,10 @@ def resolve_schemas(surveys: Sequence[FileSurvey], options: AvroOptions) -> tupl
         if wanted:
             lines = "; ".join(str(d) for d in wanted[:12])
             raise InputError(
-                f"{len(surveys)} files have {len(groups)} schemas that differ in {len(wanted)} field(s): {lines}. Take all fields "
-                "with on_drift='union', give reader_schema=FILE, or name fields that do not differ"
+                f"{len(surveys)} files have {len(groups)} schemas that differ in {len(wanted)} field(s): "
+                f"{lines}. "
+                "Take all fields with on_drift='union', give reader_schema=FILE, or name fields that are the "
+                "same in all"
             )
     node = groups[0][0]
     for other, files in groups[1:]:
@@ -168,7 +170,7 @@ _WIDER = {"int": 0, "long": 1, "float": 2, "double": 3}
 
 
 def merge(a: Node, b: Node, where: str = "", busy: tuple[tuple[int, int], ...] = ()) -> Node:
-    """The schema that has every field of both, nulls where one lacks it, and types that hold both.
+    """Make the schema that has every field of both, nulls where one lacks it, types that hold both.
 
     Raises
     ------
@@ -199,22 +201,20 @@ def merge(a: Node, b: Node, where: str = "", busy: tuple[tuple[int, int], ...] =
             return replace(a, aliases=_aliases(a, b), _least=-1)
         if a.kind != "fixed" and (a.logical != "decimal" or a.scale == b.scale):
             return a if a.precision >= b.precision else b
-    if (
-        a.logical == b.logical
-        or {a.kind, b.kind} <= set(_WIDER)
-        and None in (a.logical, b.logical)
-        and a.kind == b.kind
+    if a.logical == b.logical or (
+        {a.kind, b.kind} <= set(_WIDER) and None in (a.logical, b.logical) and a.kind == b.kind
     ):
         if a.kind in _WIDER and b.kind in _WIDER and a.kind != b.kind:
             kinds = {a.kind, b.kind}
-            if kinds != {"long", "float"} and kinds != {"long", "double"} and kinds != {"int", "float"}:
+            if kinds not in ({"long", "float"}, {"long", "double"}, {"int", "float"}):
                 return a if _WIDER[a.kind] > _WIDER[b.kind] else b
             if kinds == {"int", "float"}:
                 return Node("double")
         if {a.kind, b.kind} == {"string", "bytes"} and a.logical is None:
             return a if a.kind == "string" else b
     raise InputError(
-        f"{where}a field is {type_text(a)} in one file and {type_text(b)} in another, and no type holds both without loss; "
+        f"{where}a field is {type_text(a)} in one file and {type_text(b)} in another, and no type holds both "
+        "without loss; "
         "give reader_schema=FILE or exclude the field"
     )
 
@@ -241,7 +241,7 @@ def _merge_records(a: Node, b: Node, where: str, busy: tuple[tuple[int, int], ..
 
 
 def _optional(f: Field) -> Field:
-    """The same field where it may be absent: null then, whatever its default was."""
+    """Make the same field where it may be absent: null then, whatever its default was."""
     branches = f.node.branches if f.node.kind == "union" else [f.node]
     rest = [x for x in branches if x.kind != "null"]
     return Field(f.name, Node("union", branches=[Node("null"), *rest]), f.aliases, None, f.doc)

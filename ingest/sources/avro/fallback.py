@@ -28,7 +28,7 @@ __all__ = ["FastavroDecoder"]
 _STATUS = {code: i for i, code in enumerate(STATUS_CODES)}
 
 
-class _Bad(Exception):
+class _BadBlockError(Exception):
     def __init__(self, code: str) -> None:
         super().__init__(code)
         self.status = _STATUS[code]
@@ -64,7 +64,7 @@ class FastavroDecoder:
         from ingest.sources.avro.kernel_decoder import KernelDecoder
 
         self.plan = plan
-        # fastavro believes what a block claims; the kernel passes over the block first, with every claim bounded.
+        # fastavro believes what a block claims; the kernel passes over it first, with every claim bounded.
         self._guard = KernelDecoder(writer, writer, Plan((), (), (), False, check_text=plan.check_text))
         self._unicode = "strict" if plan.check_text else "replace"
         self._writer = fastavro.parse_schema(plain(to_json(writer)), _write_hint=False, _force=True)
@@ -81,15 +81,15 @@ class FastavroDecoder:
                     )
                 )
             except fastavro.read.SchemaResolutionError:
-                raise _Bad("avro-resolution") from None
+                raise _BadBlockError("avro-resolution") from None
             except UnicodeDecodeError:
-                raise _Bad("avro-utf8") from None
+                raise _BadBlockError("avro-utf8") from None
             except (IndexError, KeyError):
-                raise _Bad("avro-union") from None
+                raise _BadBlockError("avro-union") from None
             except Exception:
-                raise _Bad("avro-overrun") from None
+                raise _BadBlockError("avro-overrun") from None
         if stream.tell() != len(data):
-            raise _Bad("avro-trailing")
+            raise _BadBlockError("avro-trailing")
         return out
 
     def decode(self, arena: np.ndarray, starts: np.ndarray, stops: np.ndarray, counts: np.ndarray) -> Decoded:
@@ -102,7 +102,7 @@ class FastavroDecoder:
         pieces: dict[str, list[tuple[int, np.ndarray, np.ndarray]]] = {c.name: [] for c in plan.columns}
         tables = {k.steps: _Table(total) for k in (*plan.keys, *plan.labels)}
         rowsize = np.zeros(total, np.int64) if plan.per_record else None
-        for b, (lo, hi) in enumerate(zip(starts.tolist(), stops.tolist())):
+        for b, (lo, hi) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
             if hi < lo or status[b]:
                 continue
             first = int(offsets[b])
@@ -114,13 +114,13 @@ class FastavroDecoder:
                 }
                 sizes = self._sizes(records) if plan.per_record else None
                 made = [(c.name, *self._column(c, records, sizes)) for c in plan.columns]
-            except _Bad as bad:
+            except _BadBlockError as bad:
                 status[b] = bad.status
                 continue
             for name, values, valid in made:
                 pieces[name].append((first, values, valid))
-            for steps, values in keys.items():
-                tables[steps].put(first, values)
+            for steps, words in keys.items():
+                tables[steps].put(first, words)
             if rowsize is not None and sizes is not None:
                 rowsize[first : first + len(sizes)] = sizes
         rows = int(rowsize.sum()) if rowsize is not None else total
@@ -145,7 +145,7 @@ class FastavroDecoder:
         for group in self.plan.groups:
             sizes = np.array([len(_rows(r, group)) for r in records], np.int64)
             if found is not None and not np.array_equal(found, sizes):
-                raise _Bad("avro-array-lengths")
+                raise _BadBlockError("avro-array-lengths")
             found = sizes
         assert found is not None
         return found
@@ -155,7 +155,7 @@ class FastavroDecoder:
         out = blank(c, len(values))
         for i, row in enumerate(values):
             if len(row) != c.items:
-                raise _Bad("avro-vector-length")
+                raise _BadBlockError("avro-vector-length")
             for k, item in enumerate(row):
                 found = _descend(item, inner)
                 if found is not None:
@@ -182,7 +182,7 @@ class FastavroDecoder:
                 if vector is None:
                     continue
                 if len(vector) != c.items:
-                    raise _Bad("avro-vector-length")
+                    raise _BadBlockError("avro-vector-length")
                 valid[i] = True
                 for k, item in enumerate(vector):
                     found = _descend(item, inner[cut + 1 :])
@@ -197,17 +197,17 @@ class FastavroDecoder:
 
 
 def _rows(record: Any, group: Sequence[str]) -> Any:
-    """The obs of one record: the items of its array, or tuples of one item of each channel."""
+    """List the obs of one record: the items of its array, or tuples of one item of each channel."""
     cut = list(group).index(ITEM)
     outer = _descend(record, group[:cut]) or ()
     if group.count(ITEM) == 1:
         return outer
     inner = [_descend(channel, group[cut + 1 : -1]) for channel in outer]
     if any(channel is None for channel in inner):
-        raise _Bad("avro-null-vector")
+        raise _BadBlockError("avro-null-vector")
     if len({len(channel) for channel in inner}) > 1:
-        raise _Bad("avro-array-lengths")
-    return list(zip(*inner))
+        raise _BadBlockError("avro-array-lengths")
+    return list(zip(*inner, strict=True))
 
 
 def _convert(c: Column, value: Any) -> Any:
@@ -219,7 +219,7 @@ def _convert(c: Column, value: Any) -> Any:
     if kind == "decimal":
         number = int.from_bytes(value, "big", signed=True)
         if not -(1 << 63) <= number < 1 << 63:
-            raise _Bad("avro-decimal")
+            raise _BadBlockError("avro-decimal")
         return number
     if kind == "fixed":
         return np.frombuffer(value, np.uint8)
@@ -227,10 +227,10 @@ def _convert(c: Column, value: Any) -> Any:
         return np.frombuffer(value, "<u4")
     if kind in ("int", "long"):
         if isinstance(value, bool) or not isinstance(value, int):
-            raise _Bad("avro-resolution")
+            raise _BadBlockError("avro-resolution")
         info = np.iinfo(c.dtype if c.dtype != "bool" else "int32")
         if not info.min <= value <= info.max:
-            raise _Bad("avro-varint")
+            raise _BadBlockError("avro-varint")
     return value
 
 

@@ -7,7 +7,7 @@ faults, where a mapping would end the process.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,7 @@ class Input(Protocol):
         """Give back what is held."""
         ...
 
-    def __enter__(self) -> Input: ...
+    def __enter__(self) -> Self: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -80,7 +80,7 @@ class LocalInput(_Closing):
             os.close(self._fd)
             self._fd = -1
 
-    def __enter__(self) -> LocalInput:
+    def __enter__(self) -> Self:
         return self
 
 
@@ -109,7 +109,7 @@ class RemoteInput(_Closing):
             return b""
         return bytes(self._fs.cat_file(self._path, start=offset, end=offset + length))
 
-    def __enter__(self) -> RemoteInput:
+    def __enter__(self) -> Self:
         return self
 
 

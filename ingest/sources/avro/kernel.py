@@ -5,13 +5,14 @@ counted before, loops and calls are bounded by the bytes of the block. What does
 status. The program is trusted, the bytes are not.
 """
 
+# ruff: noqa: PLR0917, SIM109, PLR1714 - compiled code: many plain arguments, comparisons that become a jump table
 from __future__ import annotations
 
 from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
@@ -52,10 +53,15 @@ B0, B1 = np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000)
 C0, C1 = np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000)
 
 
+def _inline_ir(function: Any) -> Any:
+    """Make an intrinsic; to the type checker it is a function of anything."""
+    return intrinsic(function)
+
+
 def _loader(bits: int) -> Any:
     """Make an unaligned little-endian load from an address; the caller has checked the bounds.
 
-    Addresses, not arrays, go into the inlined helpers: an array handed over costs two atomic counts of its owner.
+    Addresses, not arrays, go into the inlined helpers: an array handed over costs two atomic counts.
     """
 
     @intrinsic
@@ -92,9 +98,9 @@ load8, load32, load64 = _loader(8), _loader(32), _loader(64)
 store32, store64 = _storer(32), _storer(64)
 
 
-@intrinsic
+@_inline_ir
 def low_zeros(typing_context: Any, value: Any) -> Any:  # noqa: ARG001 # numba's signature
-    """Number of zero bits below the lowest one of a uint64 that is not 0."""
+    """Count the zero bits below the lowest one of a uint64 that is not 0."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001 # numba's signature
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -103,7 +109,7 @@ def low_zeros(typing_context: Any, value: Any) -> Any:  # noqa: ARG001 # numba's
 
 
 @inlined
-def varint(base: int, pos: int, end: int) -> tuple[int, int]:
+def varint(base: int, pos: int, end: int) -> tuple[Any, Any]:
     """Read a zigzag number: (value, next place); the place is -1 where the block ends, -2 for bad bytes."""
     if pos >= end:
         return 0, -1
@@ -138,7 +144,7 @@ def varint(base: int, pos: int, end: int) -> tuple[int, int]:
 
 
 @inlined
-def ascii7(base: int, at: int, end: int, size: int) -> bool:
+def ascii7(base: int, at: int, end: int, size: int) -> Any:
     """Whether bytes are ASCII; may say no of a few bytes at the very end of the arena."""
     while at + 8 <= end:
         if load64(base + at) & HIGH != U0:
@@ -150,7 +156,7 @@ def ascii7(base: int, at: int, end: int, size: int) -> bool:
 
 
 @jit
-def utf8(base: int, at: int, end: int) -> bool:
+def utf8(base: int, at: int, end: int) -> Any:
     """Whether bytes are valid UTF-8."""
     while at < end:
         if at + 8 <= end and load64(base + at) & np.uint64(0x8080808080808080) == U0:
@@ -189,7 +195,7 @@ def utf8(base: int, at: int, end: int) -> bool:
 
 @inlined
 def hash_bytes(base: int, at: int, end: int, size: int, seed: np.uint64) -> np.uint64:
-    """A keyed hash, so that nobody can prepare keys that collide."""
+    """Hash with a secret, so that nobody can prepare keys that collide."""
     h = seed ^ (np.uint64(end - at) * K1)
     while at + 8 <= end:
         h = (h ^ load64(base + at)) * K1
@@ -212,7 +218,7 @@ def hash_bytes(base: int, at: int, end: int, size: int, seed: np.uint64) -> np.u
 
 
 @inlined
-def same_bytes(base: int, a: int, b: int, n: int, size: int) -> bool:
+def same_bytes(base: int, a: int, b: int, n: int, size: int) -> Any:
     """Whether two stretches of ``n`` bytes are equal."""
     i = 0
     while i + 8 <= n:
@@ -241,13 +247,13 @@ def intern(
     entries: int,
     places: int,
     heads: int,
-) -> int:
+) -> Any:
     """Code of a key in one dictionary; -1 where it is full.
 
     ``length`` >= 0: bytes of the block from ``value`` on; else a number (-1), null (-2) or constant (-3).
 
-    ``table`` is the address of int32[mask + 1] codes, ``places`` of int64[entries, 4]: value, length, hash, and
-    the code that followed; ``heads`` of int64[2]: entries used, and the last code.
+    ``table`` is the address of int32[mask + 1] codes, ``places`` of int64[entries, 4]: value, length, hash,
+    and the code that followed; ``heads`` of int64[2]: entries used, and the last code.
     """
     # What followed the last key before is tried first: right for runs and for rows of several taking turns.
     before = np.int64(load64(heads + 8))
@@ -340,7 +346,7 @@ def decode_blocks(
     heads: np.ndarray,
     seed: np.uint64,
 ) -> int:
-    """Decode blocks from ``begin`` on; return the number of blocks, or the one at which a dictionary was full.
+    """Decode blocks from ``begin`` on; return their number, or the block at which a dictionary was full.
 
     Parameters
     ----------

@@ -105,7 +105,7 @@ class KernelDecoder:
             at += -(-rows * o.width * np.dtype(o.dtype).itemsize // 64) * 64
         return np.empty(at + 64, np.uint8), np.array(offsets, np.int64)
 
-    def _result(
+    def _result(  # noqa: PLR0917 # private: what one run of the kernel left
         self,
         buf: np.ndarray,
         out: np.ndarray,

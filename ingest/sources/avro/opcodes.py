@@ -17,8 +17,10 @@ END = 0          # the record is complete
 JUMP = 1         # a: target
 UNION = 2        # a: first of b targets in aux
 NULLABLE = 3     # a: number of the null branch (of two), b: target for null
-ARRAY = 4        # a: its NEXT, mode in b: 0 skip, 1 vector of c items, 2 obs of cursor d, 3 obs inside a vector, cursor d
-NEXT = 5         # a: first of the body, b, c, d as ARRAY, e: fewest bytes of an item, f: operation of a body of one, g: its operand
+ARRAY = 4        # a: its NEXT, b: 0 skip, 1 vector of c items (d: 1 may be empty), 2 obs of cursor d, 3 the
+#                  same inside a vector
+NEXT = 5         # a: first of the body, b, c, d as ARRAY, e: fewest bytes of an item, f: operation of a
+#                  body of one instruction, or -1
 CALL = 6         # a: target
 RETURN = 7
 FAIL = 8         # a: status

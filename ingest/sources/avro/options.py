@@ -62,7 +62,7 @@ class AvroOptions:
     vector_lengths: Mapping[str, int] = field(default_factory=dict)
     """Array field -> length of its vectors; by default as the first records have it."""
     obs_axis: str = "auto"
-    """Which of two nested arrays holds the obs of a record: ``outer``, ``inner``, or ``auto`` (the one that varies)."""
+    """Which of two nested arrays holds the obs of a record: ``outer``, ``inner``, ``auto`` (what varies)."""
     decoder: str = "auto"
     """``auto``, ``kernel`` or ``fastavro``."""
     check_text: bool = True
@@ -89,7 +89,8 @@ class AvroOptions:
             raise ConfigError(f"sequence_per is {self.sequence_per!r}; it must be one of {', '.join(_PER)}")
         if self.sequence_key and self.sequence_per in ("file", "all"):
             raise ConfigError(
-                f"sequence_key {'/'.join(self.sequence_key)!r} and sequence_per {self.sequence_per!r} exclude each other"
+                f"sequence_key {'/'.join(self.sequence_key)!r} and sequence_per {self.sequence_per!r} "
+                "exclude each other"
             )
         if not self.sequence_key and self.sequence_per is None:
             raise ConfigError(
@@ -128,7 +129,8 @@ class AvroOptions:
         unknown = sorted(set(options) - known)
         if unknown:
             raise ConfigError(
-                f"the Avro source has no option {unknown[0]!r}; it has {', '.join(sorted(known - {'inner_obs'}))}"
+                f"the Avro source has no option {unknown[0]!r}; it has "
+                f"{', '.join(sorted(known - {'inner_obs'}))}"
             )
         return cls(**dict(options))
 

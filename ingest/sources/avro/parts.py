@@ -1,4 +1,4 @@
-"""The parts of a scan, kept as a few integers each and made into :class:`~ingest.protocol.Part` when asked for."""
+"""The parts of a scan, kept as a few integers each, made into :class:`~ingest.protocol.Part` on demand."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """From a writer's schema, a reader's schema and a plan to the flat program that the kernel runs.
 
-The writer's schema is walked once, in the order of its bytes. What nobody asks for is skipped, with neighbours
-joined into one instruction; what is asked for is stored, promoted as the specification has it. Recursive types
-and types met several times become subroutines of their own. All errors of resolution are known
-here: an impossible value becomes a ``FAIL`` where it would be read.
+The writer's schema is walked once, in the order of its bytes. What nobody asks for is skipped, with
+neighbours joined into one instruction; what is asked for is stored, promoted as the specification has it.
+Recursive types and types met several times become subroutines. All errors of resolution are known here:
+an impossible value becomes a ``FAIL`` where it would be read.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def default_value(default: Any, node: Node, steps: Sequence[str]) -> Any:
 
 
 def _fit(value: Any, node: Node) -> Any:
-    """A default as a value of a simple type; MISSING where it is none."""
+    """Read a default as a value of a simple type; MISSING where it is none."""
     kind = node.kind
     if kind == "null":
         return None if value is None else MISSING
@@ -181,7 +181,7 @@ class _Compiler:
         return at
 
     def here(self) -> int:
-        """A place that is jumped to: nothing before it may be joined with what follows."""
+        """Mark a place that is jumped to: nothing before it may be joined with what follows."""
         self.merge = False
         self.run = -1
         return len(self.code)
@@ -245,7 +245,7 @@ class _Compiler:
             assert node.items is not None
             self.loop(0, 0, 0, node.items.least() + (kind == "map"), lambda: self.skip_item(node))
         else:
-            self.union([lambda b=b: self.skip(b) for b in node.branches], node)  # type: ignore[misc]
+            self.union([lambda b=b: self.skip(b) for b in node.branches], node)
 
     def skip_item(self, node: Node) -> None:
         assert node.items is not None
@@ -329,12 +329,12 @@ class _Compiler:
         if writer.kind == "union":
             if self.fused(writer, reader, targets):
                 return
-            self.union([lambda b=b: self.branch(b, reader, targets) for b in writer.branches], writer)  # type: ignore[misc]
+            self.union([lambda b=b: self.branch(b, reader, targets) for b in writer.branches], writer)
             return
         self.branch(writer, reader, targets)
 
     def branch(self, writer: Node, reader: Node, targets: list[_Target]) -> None:
-        """The same where ``writer`` is no union."""
+        """Emit the same where ``writer`` is no union."""
         chosen = pick(writer, reader)
         if chosen is None:
             self.emit(oc.FAIL, oc.UNRESOLVED)
@@ -591,7 +591,7 @@ def _step(t: _Target) -> _Target:
 
 
 def _bits(c: Column, value: Any) -> int:
-    """The bits of a constant as a signed integer; None is null."""
+    """Give the bits of a constant as a signed integer; None is null."""
     dtype = np.dtype(c.dtype)
     if value is None:
         value = np.nan if dtype.kind == "f" else (c.null_value or 0)
@@ -616,7 +616,8 @@ def compile_program(writer: Node, reader: Node, plan: Plan) -> Program:
     >>> from ingest.sources.avro.columns import make_plan
     >>> from ingest.sources.avro.options import AvroOptions
     >>> from ingest.sources.avro.schema import parse
-    >>> node = parse('{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"b","type":"double"}]}')
+    >>> fields = [{"name": "a", "type": "int"}, {"name": "b", "type": "double"}]
+    >>> node = parse({"type": "record", "name": "R", "fields": fields})
     >>> plan = make_plan(node, AvroOptions(sequence_per="file", fields=("b",)), {})
     >>> compile_program(node, node, plan).code[:, 0].tolist() == [oc.SKIP_VARINT, oc.COPY64, oc.END]
     True

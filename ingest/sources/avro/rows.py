@@ -22,7 +22,7 @@ _GAP_ROWS = 1 << 20
 
 
 def join_codes(columns: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Number the tuples of several code columns in the order of their first appearance.
+    """Give numbers to the tuples of several code columns, in the order of their first appearance.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ class RowMaker:
                 message = f"{rows} rows have no {'.'.join(k.steps)}; they are stored under the id 'null'"
                 faults.append(Fault("avro-null-key", self.part.file, message, action="kept"))
 
-    def _labels(
+    def _labels(  # noqa: PLR0917 # private: what is known of one batch
         self,
         decoded: Decoded,
         keep: np.ndarray | None,
@@ -223,8 +223,9 @@ class RowMaker:
                     Fault(
                         "avro-label-varies",
                         self.part.file,
-                        f"label {label.name!r} of sequence {keys[at]!r} is {_text(values[head[at]])!r} and later "
-                        f"{_text(values[own[changed[0]]])!r} ({changed.size} rows in all); the first is kept",
+                        f"label {label.name!r} of sequence {keys[at]!r} is {_text(values[head[at]])!r} "
+                        f"and later {_text(values[own[changed[0]]])!r} ({changed.size} rows in all); the "
+                        "first is kept",
                         action="kept",
                     )
                 )

@@ -74,7 +74,7 @@ class Node:
         return self.name.rpartition(".")[2]
 
     def field(self, name: str) -> Field | None:
-        """The field of that name."""
+        """Find the field of that name."""
         return next((f for f in self.fields if f.name == name), None)
 
     def least(self) -> int:
@@ -82,7 +82,8 @@ class Node:
 
         Examples
         --------
-        >>> parse('{"type":"record","name":"R","fields":[{"name":"a","type":"double"},{"name":"b","type":"long"}]}').least()
+        >>> fields = [{"name": "a", "type": "double"}, {"name": "b", "type": "long"}]
+        >>> parse({"type": "record", "name": "R", "fields": fields}).least()
         9
         """
         if self._least < 0:
@@ -330,8 +331,9 @@ def to_json(node: Node, seen: set[str] | None = None) -> Any:
         if node.name in seen:
             return node.name
         seen.add(node.name)
-        # A name without a dot must not fall into an enclosing namespace.
-        out = {"type": kind, "name": node.name} | ({} if "." in node.name else {"namespace": ""})
+        out = {"type": kind, "name": node.name}
+        if "." not in node.name:  # it must not fall into an enclosing namespace
+            out["namespace"] = ""
         if node.aliases:
             out["aliases"] = list(node.aliases)
         if kind == "fixed":
@@ -355,7 +357,7 @@ def to_json(node: Node, seen: set[str] | None = None) -> Any:
 
 
 def matches(writer: Node, reader: Node) -> bool:
-    """Whether a value of ``writer`` may be read as ``reader``, judged at this level as the specification does.
+    """Whether a value of ``writer`` may be read as ``reader``, judged at this level.
 
     Named types match by their names without namespace, or through an alias of the reader's.
 
@@ -389,9 +391,10 @@ def same_name(writer: Node, reader: Node) -> bool:
 
 
 def pick(writer: Node, reader: Node) -> Node | None:
-    """The reader's type for a value of ``writer`` (not a union): the reader itself, or the branch of its union.
+    """Find the reader's type for a value of ``writer``: the reader itself, or a branch of its union.
 
-    The same name comes first, then the same kind, then the first branch that a promotion reaches.
+    The writer is no union. The same name comes first, then the same kind, then the first branch that a
+    promotion reaches.
     """
     if reader.kind != "union":
         return reader if matches(writer, reader) else None
@@ -403,7 +406,7 @@ def pick(writer: Node, reader: Node) -> Node | None:
 
 
 def find_field(reader_field: Field, writer: Node) -> Field | None:
-    """The writer's field that a reader's field takes: of its own name, else of one of its aliases."""
+    """Find the writer's field that a reader's field takes: of its name, else of one of its aliases."""
     found = writer.field(reader_field.name)
     if found is not None:
         return found

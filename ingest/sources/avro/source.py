@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chunkstore.errors import InputError, SourceChangedError, UnsupportedError
-from chunkstore.layout import parse_bytes
 from ingest.protocol import Batch, ColumnSpec, CutRule, Fault, Scan
 from ingest.sources.avro import codecs, schema
 from ingest.sources.avro.columns import leaves, make_plan, time_step
@@ -224,7 +223,8 @@ class AvroSource:
         with open_input(part.file, self.options.storage_options) as source:
             if source.identity != part.identity:
                 raise SourceChangedError(
-                    f"{part.file} was {part.identity} (size:mtime) at the scan and is {source.identity} now; scan again"
+                    f"{part.file} was {part.identity} (size:mtime) at the scan and is {source.identity} now; "
+                    "scan again"
                 )
             header = self._header(source)
             decoder, plan, least = self._decoder(header.schema)
@@ -291,7 +291,7 @@ def _versions() -> dict[str, str]:
 class _Reading:
     """One part being read: blocks in, batches out."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 # private: made in one place
         self,
         owner: AvroSource,
         part: Part,
@@ -323,7 +323,7 @@ class _Reading:
                     yield from self.maker.gap(rows)
 
     def _slabs(self, table: BlockTable, good: np.ndarray) -> Iterator[tuple[int, int]]:
-        """Runs of blocks that are read at once, by their encoded bytes and their rows' bytes."""
+        """Yield runs of blocks that are read at once, by their encoded bytes and their rows' bytes."""
         width = max(1, self.plan.row_bytes)
         cost = table.sizes + np.where(good, table.counts, 0) * width // 4
         ends = np.cumsum(cost)
@@ -387,7 +387,7 @@ class _Reading:
             )
             i = j
 
-    def _decode(
+    def _decode(  # noqa: PLR0917 # private: one run of blocks
         self,
         table: BlockTable,
         lo: int,
@@ -402,11 +402,8 @@ class _Reading:
         decoded = self.decoder.decode(arena, starts, stops, counts)
         for i in np.flatnonzero(decoded.status).tolist():
             code = STATUS_CODES[int(decoded.status[i])]
-            problems[i] = (
-                code,
-                f"record data of the block ({int(stops[i] - starts[i])} bytes decoded) is damaged: {CODES[code]}, at byte "
-                f"{int(decoded.where[i])}",
-            )
+            size, at = int(stops[i] - starts[i]), int(decoded.where[i])
+            problems[i] = (code, f"{CODES[code]}: at byte {at} of the block's {size} decoded bytes")
         action = "gap" if self.placed else "quarantined"
         faults = [
             Fault(

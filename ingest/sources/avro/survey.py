@@ -85,7 +85,7 @@ class FileSurvey:
 
 
 def limits_of(options: AvroOptions) -> codecs.Limits:
-    """The limits on blocks, from the options."""
+    """Make the limits on blocks from the options."""
     return codecs.Limits(max_block=parse_bytes(options.max_block_bytes), max_ratio=options.max_ratio)
 
 
@@ -218,7 +218,7 @@ def survey_file(url: str, options: AvroOptions, *, action: str = "quarantined") 
     return out
 
 
-def _survey_blocks(
+def _survey_blocks(  # noqa: PLR0917 # private
     out: FileSurvey, source: Input, header: Header, node: Node, options: AvroOptions, action: str
 ) -> None:
     limits, part_bytes, least = limits_of(options), parse_bytes(options.part_bytes), node.least()
@@ -261,7 +261,7 @@ def lost_rows(damage: Damage, codec: str, least: int, limits: codecs.Limits) -> 
     return damage.rows if believable(damage.rows, damage.size, codec, least, limits) else 0
 
 
-def _damage_fault(
+def _damage_fault(  # noqa: PLR0917 # private
     url: str, source: Input, damage: Damage, rows: int, options: AvroOptions, action: str
 ) -> Fault:
     claimed = damage.rows
@@ -293,7 +293,8 @@ def file_ids(urls: Sequence[str]) -> list[str]:
     names = [trim(u.rstrip("/").rpartition("/")[2]) for u in urls]
     if len(set(names)) == len(names):
         return names
-    common = os.path.commonprefix([u.rpartition("/")[0] + "/" for u in urls])
+    folders = [u.rpartition("/")[0] + "/" for u in urls]
+    common = os.path.commonprefix(folders)  # noqa: RUF071 # cut back to a folder below; URLs too
     common = common[: common.rfind("/") + 1]
     paths = [trim(u[len(common) :]) for u in urls]
     return paths if len(set(paths)) == len(paths) else _numbered(paths)

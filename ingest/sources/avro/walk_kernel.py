@@ -1,5 +1,6 @@
 """The compiled inner loop of the walk over block headers (see ``container``)."""
 
+# ruff: noqa: PLR0917 - compiled code takes many plain arguments
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 __all__ = [
     "DONE",
     "FULL",
-    "NEGATIVE",
     "NEED",
+    "NEGATIVE",
     "SYNC",
     "TOO_LARGE",
     "TRUNCATED",

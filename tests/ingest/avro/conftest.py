@@ -169,7 +169,7 @@ def plain(schema):
 
 
 def records(path):
-    """All records of a file as fastavro reads them, numbers raw; what it cannot open is taken apart for it."""
+    """All records of a file as fastavro reads them, numbers raw; what it can't open is taken apart."""
     with open(path, "rb") as file:
         stream = io.BytesIO(file.read())
     try:

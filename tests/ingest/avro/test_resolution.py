@@ -1,4 +1,4 @@
-"""Reading one schema as another: promotions, defaults, aliases, unions, enums, as the specification has them."""
+"""Reading one schema as another: promotions, defaults, aliases, unions, enums, as specified."""
 
 from __future__ import annotations
 

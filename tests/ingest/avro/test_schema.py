@@ -72,7 +72,7 @@ def test_a_logical_type_that_does_not_fit_falls_back_to_its_base(schema, logical
         '{"type": "record", "name": "R"}',
         '{"type": "record", "fields": []}',
         '{"type": "record", "name": "R", "fields": [{"name": "a"}]}',
-        '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, {"name": "a", "type": "int"}]}',
+        '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"a","type":"int"}]}',
         '{"type": "enum", "name": "E"}',
         '{"type": "enum", "name": "E", "symbols": [1]}',
         '{"type": "fixed", "name": "F", "size": -1}',

@@ -327,7 +327,6 @@ def test_times_and_other_logical_types_are_integers_with_their_unit(avro, tmp_pa
         f["type"] = {"type": f["type"], "logicalType": name}
     body = avro.bytes(plain, values)
     path = tmp_path / "a.avro"
-    import fastavro  # noqa: E401
 
     block = next(iter(fastavro.block_reader(io.BytesIO(body))))
     path.write_bytes(avro.container(json.dumps(logical), [(4, block.bytes_.getvalue())]))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ingest.sources.audio import AudioSource
+from ingest.sources.audio import AudioSource, isolate
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("CHUNKSTORE_TEST_DATA") or ROOT.parent / "shared" / "data") / "audio"
@@ -170,51 +171,74 @@ def bare_loop(files: list[str]) -> int:
     return total
 
 
+def through_source(files: list[str]) -> int:
+    """The same through the source alone: decoder process, checks, counts, int16; nothing written."""
+    source = AudioSource(rate=RATE)
+    scan = source.scan(files)
+    reader = AudioSource(**scan.options)
+    total = sum(batch.rows for part in scan.parts for batch in reader.read(part))
+    isolate.pool.close()
+    return total
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of all children that have ended."""
+    own, ended = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+
+
+def one_way(folder: str, way: str) -> None:
+    """Do the work once in this fresh process; print wall and CPU seconds and samples."""
+    from ingest import ingest_audio
+
+    inputs = [str(p) for p in sorted(Path(folder, "in").rglob("*.ogg"))]
+    with tempfile.TemporaryDirectory(dir=folder) as out:
+        wall, cpu = time.perf_counter(), cpu_seconds()
+        if way == "bare loop":
+            samples = bare_loop(inputs)
+        elif way == "source alone":
+            samples = through_source(inputs)
+        else:
+            result = ingest_audio(inputs, Path(out) / "a.zarr", rate=RATE, workers=int(way[0]))
+            samples = result.report["obs"]
+        print(time.perf_counter() - wall, cpu_seconds() - cpu, samples)
+
+
 def ingest_speed(repeats: int) -> dict[str, object]:
-    """Seconds of work for each way, started cold in a process of its own; files repeated for enough work."""
-    files = (
-        recordings("esc10/**/*.ogg", "soundscape/*.ogg") if not os.environ.get("AUDIO_BENCH_FILES") else []
-    )
+    """Each way in a fresh process, by turns; the start of workers and decoder processes is part of it."""
     copies = int(os.environ.get("AUDIO_BENCH_COPIES", "12"))
-    result: dict[str, list[float]] = {"bare loop": [], "1 worker": [], "2 workers": []}
+    ways = ["bare loop", "source alone", "1 worker", "2 workers"]
+    seen: dict[str, list[list[float]]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as folder:
-        inputs = []
         for copy in range(copies):
-            for file in files:
+            for file in recordings("esc10/**/*.ogg", "soundscape/*.ogg"):
                 link = Path(folder) / "in" / str(copy) / Path(file).name
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(file)
-                inputs.append(str(link))
         for _ in range(repeats):
-            start = time.perf_counter()
-            samples = bare_loop(inputs)
-            result["bare loop"].append(time.perf_counter() - start)
-            for workers in (1, 2):
-                seconds = subprocess.run(
-                    [sys.executable, "-m", "benchmarks.audio", "_one", folder, str(workers)],
+            for way in ways:
+                text = subprocess.run(
+                    [sys.executable, "-m", "benchmarks.audio", "_one", folder, way],
                     check=True,
                     cwd=ROOT,
                     capture_output=True,
                     text=True,
                 ).stdout
-                result[f"{workers} worker{'s' * (workers > 1)}"].append(float(seconds.split()[-1]))
-    best = {name: statistics.median(times) for name, times in result.items()}
-    print(f"{len(inputs)} ogg files, {samples / RATE:.0f} s of sound")
-    for name, seconds in best.items():
-        print(f"{name:12} {seconds:7.2f} s, {samples / RATE / seconds:7.0f} times real time")
-    print(f"2 workers / 1 worker: {best['1 worker'] / best['2 workers']:.2f} (at least 1.8)")
-    print(f"1 worker / bare loop: {best['bare loop'] / best['1 worker']:.2f} (at least 0.9)")
-    return {"seconds": result, "files": len(inputs), "sound_s": samples / RATE}
-
-
-def one_ingest(folder: str, workers: int) -> None:
-    """Time the work of one ingest; the start of the workers is not part of it (`timings` says so)."""
-    from ingest import ingest_audio
-
-    with tempfile.TemporaryDirectory() as out:
-        start = time.perf_counter()
-        ingest_audio(folder + "/in", Path(out) / "a.zarr", rate=RATE, workers=workers)
-        print(time.perf_counter() - start)
+                seen[way].append([float(n) for n in text.split()])
+    middle = {
+        way: [statistics.median(column) for column in zip(*rows, strict=True)] for way, rows in seen.items()
+    }
+    sound = middle["bare loop"][2] / RATE
+    print(f"{sound:.0f} s of sound in {81 * copies} ogg files; load of the machine {os.getloadavg()[0]:.1f}")
+    for way, (wall, cpu, _) in middle.items():
+        print(f"{way:13} {wall:7.2f} s, {cpu:7.2f} s of CPU, {sound / wall:6.0f} times real time")
+    wall = {way: row[0] for way, row in middle.items()}
+    cpu = {way: row[1] for way, row in middle.items()}
+    print(f"2 workers against 1: {wall['1 worker'] / wall['2 workers']:.2f} (at least 1.8)")
+    print(f"2 workers against the bare loop: {wall['bare loop'] / wall['2 workers']:.2f} (at least 0.9)")
+    for way in ("source alone", "1 worker"):
+        print(f"CPU of the bare loop against {way}: {cpu['bare loop'] / cpu[way]:.2f}")
+    return {"wall_cpu_samples": seen, "sound_s": sound, "load": os.getloadavg()[0]}
 
 
 def long_file(folder: Path, seconds: int, suffix: str) -> Path:
@@ -259,16 +283,12 @@ def memory(repeats: int) -> dict[str, object]:
 
 def peak_of(path: str) -> None:
     """Read one file through the isolated decoder; print the peaks of both processes in kB."""
-    import resource
-
-    from ingest.sources.audio.isolate import pool
-
     source = AudioSource(rate=16_000)
     scan = source.scan([path])
     reader = AudioSource(**scan.options)
     for _ in reader.read(scan.parts[0]):
         pass
-    process = pool.take(int(reader.options.decoder_memory))
+    process = isolate.pool.take(int(reader.options.decoder_memory))
     status = Path(f"/proc/{process.pid}/status").read_text()
     child = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
     process.close()
@@ -284,7 +304,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     if args.what == "_one":
-        one_ingest(args.rest[0], int(args.rest[1]))
+        one_way(args.rest[0], args.rest[1])
         return 0
     if args.what == "_peak":
         peak_of(args.rest[0])

@@ -255,14 +255,15 @@ class FlacDecoder:
     """FLAC by one of two libraries, judged by the MD5 of the samples and the numbers of the frames."""
 
     def __init__(self, path: str, library: str) -> None:
+        # "sndfile" hands doubts on to "av"; "only" is libsndfile where there is no PyAV
         size = Path(path).stat().st_size
         with Path(path).open("rb") as file:
             self._info = flac.stream_info(file.read(HEAD_BYTES))
             file.seek(max(0, size - 4 * HEAD_BYTES))
             self._tail = file.read(4 * HEAD_BYTES)
-        self._av = library == "av"
+        self._library = library
         self._stopped: DecodeError | None = None
-        self._inner: SndfileDecoder | AvDecoder = AvDecoder(path) if self._av else SndfileDecoder(path)
+        self._inner: SndfileDecoder | AvDecoder = AvDecoder(path) if library == "av" else SndfileDecoder(path)
         info = self._info
         self.rate, self.channels, self.name = self._inner.rate, self._inner.channels, self._inner.name
         self.claimed = info.frames if info else -1
@@ -275,7 +276,7 @@ class FlacDecoder:
         inner = self._inner
         last = flac.last_frame(self._tail, info) if info else None
         bits = info.bits if info else 0
-        if last is not None and last.bits and not self._av:
+        if last is not None and last.bits and self._library != "av":
             bits = last.bits  # libsndfile scales by what the frames say
         digest = _Digest(bits) if info and info.md5 else None
         raw = self._to_error(inner) if isinstance(inner, AvDecoder) else inner.raw_blocks("int32")
@@ -304,42 +305,28 @@ class FlacDecoder:
             self._stopped = err
 
     def _judge(self, count: int, md5: bytes, last: flac.LastFrame | None) -> None:
+        """Say what differs from the header's claims, or raise where the next decoder may do better."""
         info = self._info
         if info is None:
             return
+        longer = Note("audio-header-frames", f"the header claims {info.frames} frames, {count} were decoded")
+        wrong = Note("audio-flac-checksum", f"all {count} frames pass their checks but not the header's MD5")
+        differs = 0 <= info.frames != count
         if info.md5 and info.md5 == md5:
-            if 0 <= info.frames != count:
-                self.notes.append(
-                    Note(
-                        "audio-header-frames", f"the header claims {info.frames} frames, {count} were decoded"
-                    )
-                )
+            self.notes += [longer] * differs
             return
         whole = last is not None and count == last.start + last.samples
-        if not self._av:
-            if info.md5:
-                raise DecodeError(
-                    "audio-flac-checksum", "the decoded samples do not have the MD5 of the header"
-                )
-            if (info.frames >= 0 and count != info.frames) or (info.frames < 0 and not whole):
-                raise DecodeError(
-                    "audio-header-frames", f"the header claims {info.frames} frames, {count} came"
-                )
+        if self._library == "only" and info.md5 and not differs:
+            self.notes.append(wrong)
             return
-        if self._stopped is None and (count == info.frames or (whole and not 0 <= count < info.frames)):
+        if self._library != "av":
             if info.md5:
-                self.notes.append(
-                    Note(
-                        "audio-flac-checksum",
-                        f"all {count} frames pass their checks but not the header's MD5",
-                    )
-                )
-            if 0 <= info.frames != count:
-                self.notes.append(
-                    Note(
-                        "audio-header-frames", f"the header claims {info.frames} frames, {count} were decoded"
-                    )
-                )
+                raise DecodeError("audio-flac-checksum", "the samples do not have the MD5 of the header")
+            if differs or (info.frames < 0 and not whole):
+                raise DecodeError(longer.code, f"the header claims {info.frames} frames, {count} came")
+            return
+        if self._stopped is None and (not differs or (whole and not 0 <= count < info.frames)):
+            self.notes += [wrong] * bool(info.md5) + [longer] * differs
             return
         if count and last is not None and (whole or count == last.start) and count < info.frames:
             self.notes.append(_truncated(info.frames, count))
@@ -679,6 +666,14 @@ class AiffDecoder(SndfileDecoder):
             self.notes.append(_truncated(self.claimed, count))
 
 
+def _has_av() -> bool:
+    try:
+        av_module()
+    except MissingDependencyError:
+        return False
+    return True
+
+
 def candidates(path: str | os.PathLike[str]) -> list[tuple[str, Callable[[], Decoder]]]:
     """List the decoders to try for a local file, by its content, first choice first.
 
@@ -696,7 +691,9 @@ def candidates(path: str | os.PathLike[str]) -> list[tuple[str, Callable[[], Dec
     table: dict[str, list[Callable[[], Decoder]]] = {
         "riff": [partial(PcmDecoder, path), sndfile, av],
         "w64": [partial(PcmDecoder, path), sndfile, av],
-        "flac": [partial(FlacDecoder, path, "sndfile"), partial(FlacDecoder, path, "av")],
+        "flac": [
+            partial(FlacDecoder, path, kind) for kind in (("sndfile", "av") if _has_av() else ("only",))
+        ],
         "ogg": [partial(OggDecoder, path), av],
         "mp3": [
             partial(Mp3Decoder, path, "sndfile"),

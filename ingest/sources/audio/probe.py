@@ -12,6 +12,8 @@ __all__ = ["Claim", "probe"]
 
 #: Longest claim that is taken for one: 2^40 frames is half a year at 48 kHz.
 MAX_CLAIM = 1 << 40
+#: No coding makes more of a byte: a FLAC frame of 65,535 zeros takes about 10.
+MAX_FRAMES_A_BYTE = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ def probe(file: IO[bytes], size: int) -> Claim:
         claim = _read(container, file, head, size)
     except (ValueError, IndexError, OverflowError) as err:  # riff.RiffError is a ValueError
         return Claim(container, note=str(err))
-    frames = claim.frames if 0 <= claim.frames <= MAX_CLAIM else -1
+    most = MAX_CLAIM if container in ("riff", "w64") else min(MAX_CLAIM, size * MAX_FRAMES_A_BYTE)
+    frames = claim.frames if 0 <= claim.frames <= most else -1
     return claim if frames == claim.frames else _with_frames(claim, frames)
 
 

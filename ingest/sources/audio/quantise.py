@@ -17,6 +17,9 @@ FULL_SCALE = 32768
 
 def clean(block: Samples) -> tuple[Samples, int]:
     """Replace NaN and infinities by 0 and count them (in samples of the source, before any filter)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(block.sum()):  # one pass without a copy; what is no number makes the sum none
+            return block, 0
     good = np.isfinite(block)
     bad = block.size - int(np.count_nonzero(good))
     return (np.where(good, block, np.float32(0)) if bad else block), bad
@@ -44,14 +47,15 @@ class Quantiser:
         """
         if not len(block):
             return np.zeros(0, np.int16 if self._int else np.float32)
-        self.peak = max(self.peak, float(np.abs(block).max()))
+        self.peak = max(self.peak, float(block.max()), -float(block.min()))
         if not self._int:
             if self.peak > 1:
                 self.clipped += int(np.count_nonzero(np.abs(block) > 1))
             return block
-        scaled = np.rint(block * np.float32(FULL_SCALE))
+        scaled = block * np.float32(FULL_SCALE)
+        np.rint(scaled, out=scaled)
         if self.peak * FULL_SCALE >= FULL_SCALE - 0.5:
             self.clipped += int(np.count_nonzero((scaled > FULL_SCALE - 1) | (scaled < -FULL_SCALE)))
-            scaled = np.clip(scaled, -FULL_SCALE, FULL_SCALE - 1)
+            np.clip(scaled, -FULL_SCALE, FULL_SCALE - 1, out=scaled)
         out: np.ndarray[Any, Any] = scaled.astype(np.int16)
         return out

@@ -12,7 +12,10 @@ from ingest.sources.audio.decode import DecodeError
 if TYPE_CHECKING:
     Samples = np.ndarray[Any, np.dtype[np.float32]]
 
-__all__ = ["Resampler", "mix", "resampled_length"]
+__all__ = ["MAX_UPSAMPLING", "Resampler", "mix", "resampled_length"]
+
+#: A few bytes that claim to be hours at 1 Hz must not become gigabytes.
+MAX_UPSAMPLING = 64
 
 
 def resampled_length(frames: int, source_rate: int, rate: int) -> int:
@@ -70,6 +73,11 @@ class Resampler:
     def __init__(self, source_rate: int, rate: int, quality: str = "HQ") -> None:
         self._in, self._out, self.given, self.made = source_rate, rate, 0, 0
         self._stream: Any = None
+        if rate > MAX_UPSAMPLING * source_rate:
+            raise DecodeError(
+                "audio-rate",
+                f"{source_rate} Hz would grow more than {MAX_UPSAMPLING}-fold on the way to {rate} Hz",
+            )
         if source_rate != rate:
             try:
                 import soxr

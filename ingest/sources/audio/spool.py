@@ -71,7 +71,7 @@ class Spool:
         SpoolError
             If there is no space left.
         """
-        view = memoryview(samples.tobytes())
+        view = np.ascontiguousarray(samples).view(np.uint8).data
         try:
             while view:
                 if self.size < self._room:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 
 import av
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import soundfile
 
 from chunkstore.errors import ConfigError, InputError
+from ingest.sources.audio import AudioSource
 
 
 def test_vorbis_beyond_full_scale_is_clipped_and_counted_and_never_wraps(make):  # row 1
@@ -374,3 +376,49 @@ def test_compressed_wav_is_left_to_libsndfile_without_complaint(make, subtype):
     assert np.array_equal(got.only, truth)
     assert got.faults == []
     assert got.labels["a.wav"]["decoder"].startswith("libsndfile")
+
+
+def _with_wrong_md5(make, values):
+    raw = bytearray(make.encode(values, 8000, "FLAC", "PCM_16"))
+    raw[26] ^= 1
+    return make.file("md5.flac", bytes(raw))
+
+
+@pytest.mark.parametrize("with_av", [True, False])
+def test_a_flac_whose_frames_are_sound_but_not_its_md5_is_kept_and_reported(make, monkeypatch, with_av):
+    values = np.arange(20_000).astype(np.int16)
+    path = _with_wrong_md5(make, values)
+    if not with_av:
+        monkeypatch.setitem(sys.modules, "av", None)
+    got = make.read([path], rate=8000)
+    assert np.array_equal(got.only, values)
+    assert "audio-flac-checksum" in got.codes("kept")
+    assert got.labels["md5.flac"]["decoder"].startswith("PyAV" if with_av else "libsndfile")
+
+
+def test_hours_at_1_hz_do_not_become_gigabytes(make):
+    path = make.file("bomb.wav", make.wav16(np.zeros(170_000), rate=1))
+    got = make.read([path], rate=48000)
+    assert got.codes("quarantined") == ["audio-rate"]
+    assert "64-fold" in got.faults[0].message
+
+
+def test_a_claim_that_no_coding_could_keep_is_no_claim(make):
+    raw = bytearray(make.encode(np.arange(50).astype(np.int16), 8000, "FLAC", "PCM_16"))
+    raw[21] |= 0x0F
+    got = make.read([make.file("a.flac", bytes(raw))], rate=8000)
+    assert got.scan.parts[0].claimed == -1
+
+
+def test_files_behind_a_url_are_read_like_local_ones(make):
+    import fsspec
+
+    values = np.arange(500).astype(np.int16)
+    with fsspec.open("memory://audio-tests/x/a.flac", "wb") as file:
+        file.write(make.encode(values, 8000, "FLAC", "PCM_16"))
+    got = make.read(["memory://audio-tests/x/a.flac", "memory://audio-tests/x/gone.flac"], rate=8000)
+    assert np.array_equal(got.only, values)
+    assert got.codes() == ["audio-unreadable"]
+    source = AudioSource(**got.scan.options)
+    (part,) = got.scan.parts
+    assert source.identity(part.file) == part.identity

@@ -24,7 +24,7 @@ import zarr
 
 from chunkstore import FieldSpec, StoreWriter, create_store, finish_store, open_store
 from chunkstore.arrays import ArrayMeta
-from chunkstore.skeleton import encode_shard
+from chunkstore.shards import encode_shard
 
 DATA = Path(os.environ.get("CHUNKSTORE_TEST_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 BLOCK = 4 * 1024 * 1024  # obs of float32: 16 MiB

@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "ChunkStore": "store",
     "ColumnData": "sequences",
-    "EngineInfo": "store",
+    "EngineInfo": "engine",
     "EpochSchedule": "schedule",
     "FieldSpec": "layout",
     "FieldStatistics": "statistics",
@@ -77,6 +77,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from chunkstore.engine import EngineInfo as EngineInfo
     from chunkstore.errors import ChunkstoreError as ChunkstoreError
     from chunkstore.errors import ConfigError as ConfigError
     from chunkstore.errors import CorruptDataError as CorruptDataError
@@ -104,7 +105,6 @@ if TYPE_CHECKING:
     from chunkstore.skeleton import open_skeleton as open_skeleton
     from chunkstore.statistics import FieldStatistics as FieldStatistics
     from chunkstore.store import ChunkStore as ChunkStore
-    from chunkstore.store import EngineInfo as EngineInfo
     from chunkstore.store import open_store as open_store
     from chunkstore.writer import StoreWriter as StoreWriter
     from chunkstore.writer import from_xarray as from_xarray

@@ -293,8 +293,8 @@ def add_split(
     >>> store.segments("val").start
     array([ 7, 17, 27, 37])
     """
-    from chunkstore.skeleton import write_plain, write_root
-    from chunkstore.store import parse_root
+    from chunkstore.metadata import parse_root, write_root
+    from chunkstore.plain import write_plain
 
     place = store._place  # noqa: SLF001 - splits are part of the store
     if place.read_only:

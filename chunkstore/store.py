@@ -7,31 +7,25 @@ Writing is in ``chunkstore.writer``, xarray in ``chunkstore.views``.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
-import warnings
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chunkstore.arrays import ArrayMeta
-from chunkstore.codecs import has_pcodec
+from chunkstore.engine import EngineInfo, choose_engine, direct_works, route
 from chunkstore.errors import (
     ChunkstoreError,
     ConfigError,
     ForkError,
     FormatError,
     IncompleteStoreError,
-    NotAStoreError,
-    StoreNotFoundError,
     UnknownNameError,
 )
-from chunkstore.layout import FieldSpec, Layout
-from chunkstore.places import Place, open_place
+from chunkstore.metadata import RootInfo, parse_root
+from chunkstore.places import open_place
 from chunkstore.reader import ABSENT, ArrayReader, IndexCache, read_plain
 from chunkstore.segments import Segments, check_ranges, cut_segments
 from chunkstore.sequences import SequenceTable
@@ -46,228 +40,17 @@ if TYPE_CHECKING:
     import xarray as xr
     from numpy.typing import NDArray
 
+    from chunkstore.arrays import ArrayMeta
     from chunkstore.audio import Sound
+    from chunkstore.layout import FieldSpec
     from chunkstore.splits import SplitAudit, SplitSet
 
 __all__ = ["ChunkStore", "EngineInfo", "open_store"]
 
 logger = logging.getLogger(__name__)
 
-#: Version of the store format that is written, and the only one that is read.
-FORMAT: Final = 1
-#: Fewer decoded bytes go direct: the cost of a call of zarrs outweighs its threads (benchmarks/store.py).
-_ZARRS_LEAST_BYTES: Final = 4 * 1024 * 1024
-#: With fewer cores our own reader decodes faster than zarrs, with every codec (benchmarks/store.py); zarrs
-#: decodes on all cores without the interpreter, ours on eight threads at most.
-_ZARRS_LEAST_CORES: Final = 8
 #: Process in which chunks were first decoded: a forked child must not go on with its threads.
 _decoded_in: int | None = None
-_KNOWN_ATTRS: Final = ("units", "long_name", "scale_factor", "categories")
-_DERIVED_ATTRS: Final = ("flag_values", "flag_meanings", "ancillary_variables")
-
-
-@dataclass(frozen=True, slots=True)
-class EngineInfo:
-    """Which code decodes a field, and why."""
-
-    name: str
-    """``zarrs`` (whole shards; the reason says what goes direct), or ``direct`` for everything."""
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class RootInfo:
-    """What the root ``zarr.json`` says, checked."""
-
-    status: str
-    layout: Layout
-    arrays: Mapping[str, ArrayMeta]
-    fields: Mapping[str, FieldSpec]
-    masks: Mapping[str, str]
-    """Field name -> name of its mask."""
-    columns: tuple[str, ...]
-    attributes: Mapping[str, Any]
-    """All attributes of the group."""
-
-    @property
-    def own(self) -> Mapping[str, Any]:
-        """The ``chunkstore`` object of the attributes."""
-        found: Mapping[str, Any] = self.attributes["chunkstore"]
-        return found
-
-
-def load_json(place: Place, key: str) -> Any:
-    """Return the JSON of an object, or None where there is none.
-
-    Raises
-    ------
-    FormatError
-        If it is not JSON.
-    """
-    data = place.get(key)
-    if data is None:
-        return None
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as err:
-        raise FormatError(f"store {place.url}: {key} is not JSON: {err}") from None
-
-
-def parse_root(place: Place) -> RootInfo:
-    """Read and check the metadata of a store: one object, or one more an array where it is incomplete.
-
-    Raises
-    ------
-    StoreNotFoundError, NotAStoreError, FormatError
-    """
-    root = load_json(place, "zarr.json")
-    if root is None:
-        if place.kind != "http" and place.is_empty():
-            raise StoreNotFoundError(f"there is nothing at {place.url}")
-        raise NotAStoreError(f"{place.url} is not a store: it has no zarr.json")
-    attributes = root.get("attributes") if isinstance(root, dict) else None
-    attributes = attributes if isinstance(attributes, dict) else {}
-    own = attributes.get("chunkstore")
-    if not isinstance(own, dict) or root.get("node_type") != "group":
-        raise NotAStoreError(
-            f"{place.url} is Zarr, but not a store of chunkstore: its root has no 'chunkstore' object; "
-            "chunkstore.from_xarray writes one from any dataset"
-        )
-    try:
-        return _parse_own(place, root, attributes, own)
-    except FormatError as err:
-        if str(err).startswith("store "):
-            raise
-        raise FormatError(f"store {place.url}: {err}") from None
-
-
-def _parse_own(
-    place: Place, root: Mapping[str, Any], attributes: Mapping[str, Any], own: Mapping[str, Any]
-) -> RootInfo:
-    if own.get("format") != FORMAT:
-        raise FormatError(
-            f"it has format {own.get('format')!r:.40}, this version reads {FORMAT}; upgrade chunkstore"
-        )
-    status = own.get("status")
-    if status not in ("incomplete", "complete"):
-        raise FormatError(f"status is {status!r:.40}; it must be 'incomplete' or 'complete'")
-
-    def names(key: str) -> tuple[str, ...]:
-        found = own.get(key, [])
-        if not isinstance(found, list) or not all(isinstance(n, str) and n and "/" not in n for n in found):
-            raise FormatError(f"{key} must be a list of names, found {found!r:.120}")
-        if len(set(found)) != len(found):
-            raise FormatError(f"{key} names something twice: {found!r:.120}")
-        return tuple(found)
-
-    numbers = [own.get(key) for key in ("n_obs", "chunk", "shard")]
-    if not all(type(n) is int and 0 <= n <= 2**60 for n in numbers):
-        raise FormatError(f"n_obs, chunk and shard are {numbers}; each must be an integer in 0..2**60")
-    try:
-        layout = Layout(*numbers)  # type: ignore[arg-type]
-    except ConfigError as err:
-        raise FormatError(str(err)) from None
-    consolidated = root.get("consolidated_metadata")
-    metadata = consolidated.get("metadata") if isinstance(consolidated, dict) else None
-    arrays: dict[str, ArrayMeta] = {}
-
-    def array(name: str) -> ArrayMeta | None:
-        found = metadata.get(name) if isinstance(metadata, dict) else load_json(place, f"{name}/zarr.json")
-        if found is None:
-            return None
-        arrays[name] = ArrayMeta.parse(name, found)
-        return arrays[name]
-
-    fields: dict[str, FieldSpec] = {}
-    masks: dict[str, str] = {}
-    for name in names("fields"):
-        meta = array(name)
-        if meta is None:
-            raise FormatError(f"field {name!r} has no array")
-        mask = (
-            array(f"{name}_valid") if meta.attributes.get("ancillary_variables") == f"{name}_valid" else None
-        )
-        for part in (meta, mask):
-            if part is not None:
-                _check_field(part, layout, status)
-        if mask is not None:
-            masks[name] = mask.name
-        fields[name] = field_of(meta, nullable=mask is not None)
-    if status == "incomplete":
-        return RootInfo(status, layout, arrays, fields, masks, names("columns"), attributes)
-    expected = {"rowsize": "int64", "id": "string", "gap_start": "int64", "gap_stop": "int64"}
-    for name, data_type in expected.items():
-        meta = array(name)
-        if meta is None:
-            raise FormatError(f"the array {name!r} is missing")
-        if meta.data_type != data_type or meta.sharded or len(meta.shape) != 1:
-            raise FormatError(f"the array {name!r} must be one-dimensional {data_type} in plain chunks")
-    if arrays["rowsize"].shape != arrays["id"].shape or arrays["gap_start"].shape != arrays["gap_stop"].shape:
-        raise FormatError("rowsize and id, gap_start and gap_stop must be of one length")
-    for name in names("columns"):
-        meta = array(name)
-        if meta is None or meta.shape != arrays["rowsize"].shape or meta.sharded:
-            raise FormatError(f"column {name!r} has no array of the length of rowsize")
-        code = array(f"{name}_code") if meta.is_string else None
-        if code is not None and (
-            code.shape != meta.shape
-            or code.data_type != "int32"
-            or not isinstance(code.attributes.get("categories"), list)
-        ):
-            raise FormatError(f"{name}_code must be int32, as long as {name!r}, with its categories")
-    for split in _splits(own).values():
-        for suffix in ("start", "stop", "part"):
-            meta = array(f"{split['array']}_{suffix}")
-            if meta is None or meta.data_type != "int64" or len(meta.shape) != 1:
-                raise FormatError(f"the array {split['array']}_{suffix} of a split is missing or not int64")
-    return RootInfo(status, layout, arrays, fields, masks, names("columns"), attributes)
-
-
-def _splits(own: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    found = own.get("splits", {})
-    if not isinstance(found, dict) or not all(
-        isinstance(s, dict)
-        and isinstance(s.get("array"), str)
-        and "/" not in s["array"]
-        and isinstance(s.get("parts"), list)
-        and all(isinstance(p, str) for p in s["parts"])
-        for s in found.values()
-    ):
-        raise FormatError(f"splits must map names to objects with 'array' and 'parts', found {found!r:.120}")
-    return found
-
-
-def _check_field(meta: ArrayMeta, layout: Layout, status: str) -> None:
-    if not meta.sharded or meta.is_string or (meta.chunk, meta.shard) != (layout.chunk, layout.shard):
-        raise FormatError(
-            f"field {meta.name!r} has chunks of {meta.chunk} in shards of {meta.shard}; "
-            f"all fields of the store share {layout.chunk} and {layout.shard}"
-        )
-    if meta.dims[0] != "obs" or (status == "complete" and meta.shape[0] != layout.n_obs):
-        raise FormatError(
-            f"field {meta.name!r} has length {meta.shape[0]} along {meta.dims[0]!r}; "
-            f"it must be {layout.n_obs} along 'obs'"
-        )
-
-
-def field_of(meta: ArrayMeta, *, nullable: bool) -> FieldSpec:
-    """Return the field that an array's metadata describes."""
-    attributes = meta.attributes
-    categories = attributes.get("categories")
-    try:
-        return FieldSpec(
-            meta.name,
-            meta.data_type,
-            items=meta.items,
-            units=attributes.get("units"),
-            long_name=attributes.get("long_name"),
-            nullable=nullable,
-            scale_factor=attributes.get("scale_factor"),
-            categories=None if categories is None else tuple(map(str, categories)),
-            attrs={k: v for k, v in attributes.items() if k not in (*_KNOWN_ATTRS, *_DERIVED_ATTRS)},
-        )
-    except (ConfigError, TypeError) as err:
-        raise FormatError(f"array {meta.name!r}: {err}") from None
 
 
 def open_store(
@@ -528,37 +311,14 @@ class ChunkStore:
         found = self._engines.get(name)
         if found is None:
             with self._lock:
-                found = self._engines[name] = self._choose(name)
+                if name not in self._engines:
+                    meta = self._array(name)
+                    chosen, pipeline = choose_engine(self._place, meta, self._engine_wanted)
+                    if pipeline is not None:
+                        self._zarrs[name] = pipeline
+                    self._engines[name] = chosen
+                found = self._engines[name]
         return found
-
-    def _choose(self, name: str) -> EngineInfo:
-        meta = self._array(name)
-        if self._engine_wanted == "direct":
-            return EngineInfo("direct", "asked for")
-        if self._place.kind == "memory":
-            return EngineInfo("direct", "zarrs does not read the memory of this process")
-        if self._engine_wanted == "auto" and _direct_works(meta) and usable_cores() < _ZARRS_LEAST_CORES:
-            return EngineInfo(
-                "direct",
-                f"{usable_cores()} cores: our reader is faster than zarrs on fewer than {_ZARRS_LEAST_CORES}",
-            )
-        try:
-            self._zarrs[name] = _zarrs_array(self._place, meta)
-        except Exception as err:
-            if self._engine_wanted == "zarrs":
-                raise ConfigError(f"store {self.url}, field {name!r}: zarrs cannot read it: {err}") from None
-            logger.info("store %s, field %s: zarrs does not apply: %s", self.url, name, err)
-            return EngineInfo("direct", f"zarrs does not apply: {err}")
-        least = 0 if self._engine_wanted == "zarrs" else _ZARRS_LEAST_BYTES
-        if not _direct_works(meta):
-            return EngineInfo("zarrs", "all reads: the library for decoding pcodec direct is not installed")
-        if meta.codec.crc and meta.shard * meta.chunk_bytes // meta.chunk < least:
-            return EngineInfo("direct", f"shards of less than {least} bytes decode faster direct")
-        if not meta.codec.crc:
-            return EngineInfo(
-                "zarrs", f"reads of {least} bytes and more; smaller and scattered ones go direct"
-            )
-        return EngineInfo("zarrs", "whole shards; parts of shards go direct, where each checksum is checked")
 
     def read(self, field: str, start: int, stop: int) -> NDArray[Any]:
         """Return obs [start, stop) of a field, in its stored dtype: [n] or [n, items].
@@ -614,24 +374,7 @@ class ChunkStore:
                 self._reader(field).read_into(low, high, part)
 
     def _route(self, meta: ArrayMeta, start: int, stop: int) -> list[tuple[str, int, int]]:
-        """Cut a range into parts, each with the engine that reads it.
-
-        zarrs checks the crc32c of a chunk only where it decodes a shard whole; parts of shards go
-        direct, where every checksum is checked.
-        """
-        if self._engine(meta.name).name != "zarrs":
-            return [("direct", start, stop)]
-        if not _direct_works(meta) or (not meta.codec.crc and self._engine_wanted == "zarrs"):
-            return [("zarrs", start, stop)]
-        first, last = -(-start // meta.shard) * meta.shard, stop // meta.shard * meta.shard
-        least = 0 if self._engine_wanted == "zarrs" else _ZARRS_LEAST_BYTES
-        width = meta.chunk_bytes // meta.chunk
-        if not meta.codec.crc and (stop - start) * width >= least:
-            return [("zarrs", start, stop)]
-        if first >= last or meta.shard * width < least:
-            return [("direct", start, stop)]
-        parts = [("direct", start, first), ("zarrs", first, last), ("direct", last, stop)]
-        return [part for part in parts if part[1] < part[2]]
+        return route(meta, self._engine(meta.name).name, self._engine_wanted, start, stop)
 
     def read_ranges(
         self,
@@ -663,7 +406,7 @@ class ChunkStore:
                     f"range [{start}, {stop}) needs {meta.dtype}"
                 )
         self._check_process()
-        if not _direct_works(meta):
+        if not direct_works(meta):
             for start, stop, out in zip(begin, end, outs, strict=True):
                 self.read_into(field, start, stop, out)
             return
@@ -687,7 +430,7 @@ class ChunkStore:
         except Exception:
             logger.info("store %s: zarrs failed in %s [%d, %d)", self.url, field, start, stop, exc_info=True)
             reader.cache.clear()
-            if not _direct_works(self._array(field)):
+            if not direct_works(self._array(field)):
                 reader.check_range(start, stop)
                 raise
             reader.read_into(start, stop, out)  # names the damaged chunk, or reads what zarrs would not
@@ -779,42 +522,3 @@ class ChunkStore:
         from chunkstore.views import store_dataset
 
         return store_dataset(self)
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _direct_works(meta: ArrayMeta) -> bool:
-    """Whether our own reader can decode an array: pcodec needs its library."""
-    return meta.codec.name != "pcodec" or has_pcodec()
-
-
-def _zarrs_array(place: Place, meta: ArrayMeta) -> Any:
-    """Return a zarr array that decodes through zarrs, or raise where it would fall back."""
-    import zarr
-    from zarr.core.array import AsyncArray
-    from zarr.core.metadata import ArrayV3Metadata
-    from zarr.storage import StorePath
-
-    with (
-        _CONFIG_LOCK,
-        zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline", "codec_pipeline.strict": True}),
-        warnings.catch_warnings(),
-    ):
-        warnings.filterwarnings("ignore", "Numcodecs codecs are not in the Zarr version 3")
-        warnings.filterwarnings("ignore", "Successfully reconstructed a store defined in another")
-        described = meta.to_json()
-        described["attributes"] = {}
-        path = StorePath(place.zarr_store(), meta.name)
-        inner = AsyncArray(metadata=ArrayV3Metadata.from_dict(described), store_path=path)
-    pipeline = inner.codec_pipeline
-    if type(pipeline).__name__ != "ZarrsCodecPipeline" or getattr(pipeline, "impl", None) is None:
-        raise TypeError(f"the pipeline is {type(pipeline).__name__}")
-    return zarr.Array(inner)
-
-
-_CONFIG_LOCK: Final = threading.Lock()

@@ -14,10 +14,10 @@ import numpy as np
 from chunkstore.arrays import ArrayMeta
 from chunkstore.codecs import ChunkDamageError
 from chunkstore.errors import ChunkstoreError, CorruptDataError, FormatError, NotAStoreError
+from chunkstore.metadata import RootInfo, load_json, parse_root
 from chunkstore.places import LocalPlace, Place, open_place
 from chunkstore.reader import ABSENT, Shard, grouped, parse_shard, read_plain
 from chunkstore.store import ChunkStore as _ChunkStore
-from chunkstore.store import RootInfo, load_json, parse_root
 
 if TYPE_CHECKING:
     import os

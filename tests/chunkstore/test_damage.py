@@ -240,7 +240,7 @@ def test_forged_metadata_that_is_met_later_is_a_format_error_then(store_path, na
 )
 def test_a_rowsize_that_does_not_sum_is_refused(store_path, forged):
     from chunkstore.places import LocalPlace
-    from chunkstore.skeleton import write_plain
+    from chunkstore.plain import write_plain
 
     write_plain(LocalPlace(store_path), "rowsize", np.array(forged), "sequence", data_type="int64")
     with pytest.raises(FormatError, match="rowsize"):
@@ -278,7 +278,7 @@ def test_a_claim_of_ten_to_the_eighteen_sequences_costs_nothing(store_path):
 
 def test_gaps_that_overlap_are_refused(store_path):
     from chunkstore.places import LocalPlace
-    from chunkstore.skeleton import write_plain
+    from chunkstore.plain import write_plain
 
     def grow(root):
         for name in ("gap_start", "gap_stop"):

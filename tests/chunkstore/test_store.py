@@ -243,7 +243,7 @@ def test_a_million_sequences_open_with_nothing_per_obs(tmp_path):
 
 @pytest.fixture
 def many_cores(monkeypatch):
-    monkeypatch.setattr("chunkstore.store.usable_cores", lambda: 16)
+    monkeypatch.setattr("chunkstore.engine.usable_cores", lambda: 16)
 
 
 def test_the_engine_says_what_it_does_and_why(path, tmp_path, many_cores, monkeypatch):
@@ -259,7 +259,7 @@ def test_the_engine_says_what_it_does_and_why(path, tmp_path, many_cores, monkey
     assert open_store("memory://engine").engine["x"].name == "direct"
     with pytest.raises(ConfigError, match="none of"):
         open_store(path, engine="fast")
-    monkeypatch.setattr("chunkstore.store.usable_cores", lambda: 2)
+    monkeypatch.setattr("chunkstore.engine.usable_cores", lambda: 2)
     assert "2 cores" in open_store(tmp_path / "b.zarr").engine["x"].reason
 
 
@@ -268,7 +268,7 @@ def test_pcodec_without_its_library_goes_through_zarrs_with_every_checksum_check
         out.write("a", {"x": np.arange(500)})
     from chunkstore import codecs
 
-    monkeypatch.setattr("chunkstore.store.has_pcodec", lambda: False)
+    monkeypatch.setattr("chunkstore.engine.has_pcodec", lambda: False)
     monkeypatch.setattr(codecs, "has_pcodec", lambda: False)
     codecs._compressor.cache_clear()
     try:

@@ -38,6 +38,8 @@ audio | ours                    | ours:ingest_audio         | own     | zarr sou
 def _fill(probe: Probe, filler: str, task: Any, units: float) -> None:
     module, name = filler.split(":")
     work = getattr(importlib.import_module(f"benchmarks.peers.{module}"), name)
+    if module == "ours":
+        importlib.import_module("benchmarks.peers.ours").prepare_ingest()
     folder = Path(mkdtemp(prefix="fill-", dir=work_dir()))
     out = folder / "out"
     try:

@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.data import recording
 from benchmarks.harness import work_dir
+from benchmarks.peers.ours import compiled
 from benchmarks.peers.task import apart
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def ours(probe: Probe, axis: str, value: int, seconds: float = 3.0, **more: Any)
     """Set-up, first batch, rate and memory with one size changed."""
     size = Size(**(more | {axis: value}))
     apart("growth:make_stores", size, size.place(0))
+    compiled("windows")
     probe.start()
     begin = time.perf_counter()
     if axis == "workers":

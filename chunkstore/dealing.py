@@ -158,17 +158,24 @@ def deal(visits: Visits, capacity: NDArray[np.int64], n_blocks: int) -> Pieces:
     longest = int(capacity.max(initial=0)) + int(visits.items.max(initial=0)) + 1
     room = n_visits + 4 * lanes + 1
     out = np.empty((5, room), np.int64)
-    n = _deal(
-        visits.block.copy(),
-        visits.rank.copy(),
-        visits.items.copy(),
-        capacity,
-        np.minimum(capacity, (2 * np.arange(lanes) + 1) * usual // (2 * lanes)),
-        np.zeros(n_blocks, np.int64),
-        np.zeros(longest * lanes // width + 2, np.int16),
-        width,
-        out,
+    block, rank, count = visits.block.copy(), visits.rank.copy(), visits.items.copy()
+    begin = np.minimum(capacity, (2 * np.arange(lanes) + 1) * usual // (2 * lanes))
+    heap = np.sort(begin * lanes + np.arange(lanes))  # when lanes are free; times mod lanes name the lane
+    ends = np.zeros(longest * lanes // width + 2, np.int16)
+    np.add.at(ends, heap // width, 1)
+    rest = np.empty((3, lanes + 1), np.int64)
+    n, head, spare, size = _deal(
+        block, rank, count, capacity, heap, np.zeros(n_blocks, np.int64), ends, width, rest, out
     )
+    left = np.stack([block[head:], rank[head:], count[head:]])
+    parts = np.concatenate([rest[:, :spare], left], axis=1)
+    lane, at = heap[:size] % lanes, heap[:size] // lanes
+    open_ends = np.stack([lane, at, capacity[lane] - at])
+    starts = np.stack([np.arange(lanes), np.zeros(lanes, np.int64), begin])
+    holes = np.concatenate([starts, open_ends], axis=1)
+    holes = holes[:, np.argsort(holes[2], kind="stable")]
+    holes = np.ascontiguousarray(holes[:, holes[2] > 0])
+    n = _fill(parts, np.argsort(parts[2], kind="stable"), holes, ends, width, lanes, out, n)
     lane, at = out[0, :n], out[1, :n]
     order = np.lexsort((at, lane)) if n < 1 << 16 else np.argsort(lane * (longest + 1) + at, kind="stable")
     return Pieces(*(row[:n][order] for row in out))
@@ -198,27 +205,23 @@ def _deal(  # noqa: PLR0917 - a compiled kernel
     rank: Any,
     count: Any,
     capacity: Any,
-    begin: Any,
+    heap: Any,
     until: Any,
     ends: Any,
     width: Any,
+    rest: Any,
     out: Any,
 ) -> Any:
-    """Fill ``out`` with (lane, at, block, rank, count) and return how many there are.
+    """Fill ``out`` with (lane, at, block, rank, count), ``rest`` with (block, rank, count) that were cut off.
 
-    Lane k is filled from item ``begin[k]`` on, then its start with what is left over. ``until[block]`` is
-    the time until which a block is held, ``ends[time // width]`` how many pieces end about then; times
+    Returns how many pieces, visits and rests there are, and how many lanes are still open. ``until[block]``
+    is the time until which a block is held, ``ends[time // width]`` how many pieces end about then; times
     are ``item * lanes + lane``.
     """
     lanes = capacity.size
     visits = block.size
-    heap = begin * lanes + np.arange(lanes)  # when each lane is free; times mod lanes name the lane
-    heap.sort()
-    for k in range(lanes):
-        ends[heap[k] // width] += 1
     size = lanes
     head, n, skipped, spare = 0, 0, 0, 0
-    rest = np.empty((3, lanes + 1), np.int64)  # what was cut off at the ends of lanes
     while size > 0 and head < visits:
         now = heap[0]
         lane = now % lanes
@@ -264,49 +267,19 @@ def _deal(  # noqa: PLR0917 - a compiled kernel
         ends[now // width] += 1
         heap[0] = now
         _sink(heap, size)
-    rest = rest[:, :spare]
-    return _fill(block, rank, count, head, rest, capacity, begin, heap[:size], ends, width, out, n)
+    return n, head, spare, size
 
 
 @njit(cache=True, nogil=True)
 def _fill(  # noqa: PLR0917 - a compiled kernel
-    block: Any,
-    rank: Any,
-    count: Any,
-    head: Any,
-    rest: Any,
-    capacity: Any,
-    begin: Any,
-    heap: Any,
-    ends: Any,
-    width: Any,
-    out: Any,
-    n: Any,
+    parts: Any, by_size: Any, holes: Any, ends: Any, width: Any, lanes: Any, out: Any, n: Any
 ) -> Any:
-    """Fill starts of lanes, and ends that are still open, with what is left: smallest with smallest."""
-    lanes = capacity.size
-    spare = rest.shape[1]
-    have = spare + block.size - head
-    parts = np.empty((3, have), np.int64)
-    parts[:, :spare] = rest
-    parts[0, spare:], parts[1, spare:], parts[2, spare:] = block[head:], rank[head:], count[head:]
-    by_size = np.argsort(parts[2])
-    holes = np.zeros((3, 2 * lanes), np.int64)  # lane, at, items
-    found = 0
-    for k in range(lanes):
-        if begin[k] > 0:
-            holes[0, found], holes[2, found] = k, begin[k]
-            found += 1
-    for time in heap:
-        lane, at = time % lanes, time // lanes
-        if at < capacity[lane]:
-            holes[0, found], holes[1, found], holes[2, found] = lane, at, capacity[lane] - at
-            found += 1
-    order = np.argsort(holes[2, :found])
+    """Fill holes (lane, at, items), the smallest first, with parts (block, rank, items)."""
     going = np.int64(-1)  # the part that is in use
+    found = holes.shape[1]
     for nth in range(found):
-        lane, at, need = holes[0, order[nth]], holes[1, order[nth]], holes[2, order[nth]]
-        after = holes[2, order[nth + 1]] if nth + 1 < found else np.int64(0)
+        lane, at, need = holes[0, nth], holes[1, nth], holes[2, nth]
+        after = holes[2, nth + 1] if nth + 1 < found else np.int64(0)
         first = n
         while need > 0:
             if going < 0:
@@ -315,7 +288,8 @@ def _fill(  # noqa: PLR0917 - a compiled kernel
             takes = min(need, parts[2, i])
             c = n  # the longest comes first
             while c > first and out[4, c - 1] < takes:
-                out[2:, c] = out[2:, c - 1]
+                for row in range(2, 5):
+                    out[row, c] = out[row, c - 1]
                 c -= 1
             out[2, c], out[3, c], out[4, c] = parts[0, i], parts[1, i], takes
             n += 1

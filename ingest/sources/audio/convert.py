@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ingest.sources.audio.decode import DecodeError, Note, candidates
+from ingest.sources.audio.choose import candidates
+from ingest.sources.audio.decode import DecodeError, Note
 from ingest.sources.audio.files import local_copy
 from ingest.sources.audio.quantise import Quantiser, clean
 from ingest.sources.audio.resample import Resampler, mix

@@ -21,7 +21,7 @@ _JSON = Annotated[bool, typer.Option("--json", help="Print JSON for programs ins
 
 def register(app: typer.Typer) -> None:
     """Add the verbs of this package to ``app``."""
-    for verb in (info, verify, split, report, doctor):
+    for verb in (info, verify, split, simulate, report, doctor):
         app.command()(verb)
 
 
@@ -144,6 +144,57 @@ def split(
     _print(found if json else None, show)
     if not audit.ok:
         raise typer.Exit(1)
+
+
+def simulate(
+    store: _Store,
+    *,
+    window: Annotated[int, typer.Option(help="Length of windows in obs.")],
+    stride: Annotated[int, typer.Option(help="Obs between the starts of windows.")] = 1,
+    batch_size: Annotated[int, typer.Option(help="Windows in a batch of one rank.")] = 64,
+    world_size: Annotated[int, typer.Option(help="Number of ranks.")] = 1,
+    split: Annotated[str | None, typer.Option(help="Part of a split that the windows come from.")] = None,
+    field: Annotated[list[str] | None, typer.Option(help="Field to read; may be repeated.")] = None,
+    memory_limit: Annotated[str, typer.Option(help="Memory of a rank for resident blocks.")] = "512MiB",
+    lanes: Annotated[str, typer.Option(help="Blocks drawn from at once, or auto.")] = "auto",
+    passes: Annotated[str, typer.Option(help="Visits of each block in an epoch, or auto.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of the order.")] = 0,
+    epoch: Annotated[int, typer.Option(help="Which epoch to play.")] = 0,
+    json: _JSON = False,
+) -> None:
+    """Play an epoch without reading it: how well batches mix beside a perfect shuffle, memory, reading.
+
+    Example: `chunkstore simulate sensors.zarr --window 512 --batch-size 256 --memory-limit 1GiB`
+    """
+    import chunkstore
+    from chunkstore.simulate import simulate as play
+
+    with chunkstore.open_store(store) as opened:
+        found = play(
+            opened,
+            window,
+            stride=stride,
+            batch_size=batch_size,
+            world_size=world_size,
+            split=split,
+            fields=field or None,
+            memory_limit=memory_limit,
+            lanes=_whole("lanes", lanes),
+            passes=_whole("passes", passes),
+            seed=seed,
+            epoch=epoch,
+        )
+    _print(found.to_json() if json else None, lambda: typer.echo(found.to_text()))
+
+
+def _whole(name: str, text: str) -> int | str:
+    """Return a whole number, or ``auto``."""
+    if text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"--{name} {text!r} is neither a whole number nor 'auto'") from None
 
 
 def report(

@@ -78,11 +78,13 @@ def _figure(
         font={"family": "system-ui, sans-serif", "size": 12},
         xaxis={"title": {"text": x}, "automargin": True, "zeroline": False},
         yaxis={"title": {"text": y}, "automargin": True, "zeroline": False},
-        legend={"orientation": "h", "y": 1.12},
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
         bargap=0.05,
     )
     if layout:
         figure.update_layout(**layout)
+    if layout and layout.get("showlegend"):
+        figure.update_layout(margin_t=34, height=height + 26)
     # "<" could end the page's script element, or begin another
     text = json.dumps(json.loads(figure.to_json()), separators=(",", ":")).replace("<", "\\u003c")
     return Figure(title, text, note, wide)

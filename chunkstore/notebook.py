@@ -94,14 +94,19 @@ def windows_html(dataset: Any) -> str:
     dataset : ZarrWindowDataset
         With ``n_windows``, ``fields``, ``plan``, ``epoch`` and ``stores``.
     """
-    from chunkstore.text import human_bytes
+    from chunkstore.text import counted, human_bytes
 
     plan = dataset.plan
     facts = [
         ("windows", f"{dataset.n_windows:,} an epoch, {len(dataset):,} batches on this rank"),
         ("fields", ", ".join(dataset.fields)),
         ("next epoch", str(dataset.epoch)),
-        ("order", f"{plan.lanes:,} lanes, {plan.passes:,} passes, {plan.lane_groups:,} lane groups"),
+        (
+            "order",
+            "a full shuffle of all windows"
+            if plan.full
+            else f"{plan.lanes:,} lanes, {plan.passes:,} passes, {counted(plan.lane_groups, 'lane group')}",
+        ),
         ("memory", f"{human_bytes(plan.arena_bytes)} of {human_bytes(plan.memory_limit)} allowed"),
         ("why", plan.reason),
     ]

@@ -80,6 +80,64 @@ def fill_windows(section: Section, store: ChunkStore, names: list[str], options:
         )
 
 
+def fill_shuffle(section: Section, store: ChunkStore, options: ReportOptions) -> None:
+    """Say how well batches mix, beside a perfect shuffle of all windows."""
+    from chunkstore.simulate import simulate
+
+    found = simulate(
+        store,
+        _spec(options),
+        batch_size=options.batch_size,
+        split=options.split,
+        seed=options.seed,
+        memory_limit=options.memory_limit,
+    )
+    if not found.windows or not found.batches:
+        section.text.append("There is no window to draw.")
+        return
+    size = f"{found.windows:,} windows in {found.batches:,} batches of {options.batch_size:,}"
+    order = f"{found.plan['lanes']:,} lanes, {found.plan['passes']:,} passes"
+    whole = found.plan.get("full")
+    section.text.append(
+        f"An epoch of {size}, played without reading." + ("" if whole else f" Order: {order}.")
+    )
+    section.text.append(f"Why: {found.plan['reason']}.")
+    rows = [
+        ["blocks in a batch", *_mixing(found.distinct_blocks)],
+        ["sequences in a batch", *_mixing(found.distinct_sequences)],
+        [
+            "part of the epoch that a block's windows spread over",
+            f"{found.spread:.0%}",
+            "",
+            "",
+            f"{found.spread_perfect:.0%}",
+        ],
+        ["draws between windows of one block", f"{found.gap:,.0f}", "", "", f"{found.gap_perfect:,.0f}"],
+    ]
+    head = ["", "mean", "worst hundredth", "worst", "perfect shuffle"]
+    times = found.decoded_bytes / max(1, found.data_bytes)
+    read = ("" if found.exact else "about ") + human_bytes(found.decoded_bytes)
+    note = (
+        f"A first epoch decodes {read}, {times:.2f} times what windows touch, "
+        f"in at most {human_bytes(found.peak_bytes)} of memory."
+    )
+    section.tables.append({"head": head, "left": [0], "rows": rows, "note": note})
+    section.add(
+        figures.bars(
+            ["blocks in a batch", "sequences in a batch"],
+            {
+                "here": [found.distinct_blocks.mean, found.distinct_sequences.mean],
+                "perfect shuffle": [found.distinct_blocks.perfect, found.distinct_sequences.perfect],
+            },
+            "Distinct blocks and sequences a batch mixes",
+        )
+    )
+
+
+def _mixing(mixing: Any) -> list[str]:
+    return [f"{mixing.mean:.1f}", f"{mixing.p1:.0f}", f"{mixing.min}", f"{mixing.perfect:.1f}"]
+
+
 def _thinned(values: np.ndarray, most: int = 2000) -> np.ndarray:
     """Every n-th value, so that a long window does not weigh down the page."""
     return values[:: max(1, len(values) // most)]

@@ -30,7 +30,7 @@ _HOMES = {
     "ZarrWindowDataset": "torch",
     "create_store": "skeleton",
     "finish_store": "skeleton",
-    "from_xarray": "writer",
+    "from_xarray": "views",
     "open_skeleton": "skeleton",
     "open_store": "store",
     "permutation": "permute",
@@ -106,5 +106,5 @@ if TYPE_CHECKING:
     from chunkstore.statistics import FieldStatistics as FieldStatistics
     from chunkstore.store import ChunkStore as ChunkStore
     from chunkstore.store import open_store as open_store
+    from chunkstore.views import from_xarray as from_xarray
     from chunkstore.writer import StoreWriter as StoreWriter
-    from chunkstore.writer import from_xarray as from_xarray

@@ -1,7 +1,7 @@
 """Append sequences from arrays in bounded memory: any data becomes a store.
 
 One buffer of one shard a field is all that is held. For jobs with many workers see
-``chunkstore.skeleton``; its functions are importable from here too.
+``chunkstore.skeleton``.
 """
 
 from __future__ import annotations
@@ -13,15 +13,8 @@ import numpy as np
 from chunkstore.errors import ConfigError, UnknownNameError
 from chunkstore.layout import FieldSpec, Layout, check_name, parse_bytes
 from chunkstore.sequences import ColumnData
-from chunkstore.skeleton import (
-    ShardReceipt,
-    StoreSkeleton,
-    create_store,
-    finish_store,
-    open_skeleton,
-)
+from chunkstore.skeleton import create_store, finish_store
 from chunkstore.statistics import FieldStatistics
-from chunkstore.views import from_xarray
 
 if TYPE_CHECKING:
     import os
@@ -31,19 +24,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+__all__ = ["StoreWriter"]
+
 #: Obs that are converted at once.
 _BLOCK: Final = 1 << 18
-
-__all__ = [
-    "ColumnData",
-    "ShardReceipt",
-    "StoreSkeleton",
-    "StoreWriter",
-    "create_store",
-    "finish_store",
-    "from_xarray",
-    "open_skeleton",
-]
 
 
 def as_fields(fields: Mapping[str, Any] | Iterable[FieldSpec]) -> list[FieldSpec]:

@@ -18,14 +18,14 @@ from chunkstore.errors import ConfigError, UnknownNameError
 from chunkstore.labels import LabelColumn, balance_weights, label_column
 from chunkstore.normalize import ChannelScale, channel_scale
 from chunkstore.targets import Target, plan_target
-from chunkstore.windows import WindowSpec
+from chunkstore.windows import WindowIndex, WindowSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chunkstore.store import ChunkStore
 
-__all__ = ["Recipe", "balanced_sampling", "channel_names", "plan_recipe", "resolve_stores"]
+__all__ = ["Recipe", "channel_names", "chosen_sampling", "plan_recipe", "resolve_stores"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,24 +152,34 @@ def plan_recipe(
     )
 
 
-def balanced_sampling(recipe: Recipe, sampling: Any, split: str | None) -> Any:
-    """Return ``{"balance": label, "n": draws}`` as weights of sequences; any other sampling as it is.
+def chosen_sampling(recipe: Recipe, sampling: Any, split: str | None) -> Any:
+    """Return a sampling by class or by store as weights of windows; any other sampling as it is.
 
-    Every class is then drawn equally often. Only sequences of the split that are long enough for a
-    window count; ``n`` is their number if not given.
+    ``{"balance": label, "n": draws}`` draws every class equally often, ``{"stores": [2, 1], "n": draws}``
+    two windows of the first store for each of the second. Only windows of the split count; ``n`` is,
+    if not given, the number of sequences that have some, or of windows.
 
     Raises
     ------
     ConfigError
-        If the mapping has other keys, or no sequence has a class.
+        If the mapping has other keys, no sequence has a class, or weights do not fit the stores.
     """
+    kind = isinstance(sampling, Mapping) and next((k for k in ("balance", "stores") if k in sampling), None)
+    if not kind:
+        return sampling
+    if set(sampling) - {kind, "n"}:
+        raise ConfigError(
+            f"sampling={dict(sampling)!r} is not known; use {{'balance': label, 'n': draws}} or "
+            "{'stores': [weights], 'n': draws}"
+        )
+    by = _by_class if kind == "balance" else _by_store
+    return by(recipe, sampling[kind], sampling.get("n"), split)
+
+
+def _by_class(recipe: Recipe, label: str, n: int | None, split: str | None) -> Any:
     from chunkstore.sampling import Weighted
 
-    if not (isinstance(sampling, Mapping) and "balance" in sampling):
-        return sampling
-    if set(sampling) - {"balance", "n"}:
-        raise ConfigError(f"sampling={dict(sampling)!r} is not known; use {{'balance': label, 'n': draws}}")
-    column = label_column([s.sequences for s in recipe.stores], str(sampling["balance"]))
+    column = label_column([s.sequences for s in recipe.stores], str(label))
     if column.values.dtype.kind == "f":
         raise ConfigError(f"label {column.name!r} holds numbers with fractions; balance by a class")
     codes = np.full(len(column.values), -1, np.int64)
@@ -181,8 +191,25 @@ def balanced_sampling(recipe: Recipe, sampling: Any, split: str | None) -> Any:
     codes = np.where(codes < 0, -1, np.unique(codes, return_inverse=True)[1])
     weights = balance_weights(codes)
     parts = np.split(weights, column.offsets[1:-1])
-    n = sampling.get("n") or int(np.count_nonzero(weights))
-    return Weighted(parts if len(parts) > 1 else parts[0], n=n, by="sequence")
+    return Weighted(
+        parts if len(parts) > 1 else parts[0], n=n or int(np.count_nonzero(weights)), by="sequence"
+    )
+
+
+def _by_store(recipe: Recipe, weights: Any, n: int | None, split: str | None) -> Any:
+    from chunkstore.sampling import Weighted
+
+    given = np.asarray(weights, np.float64)
+    if given.shape != (len(recipe.stores),) or not (given >= 0).all() or not given.any():
+        raise ConfigError(
+            f"weights of stores are {weights!r}; give {len(recipe.stores)} numbers of 0 or more, not all 0"
+        )
+    counts = [WindowIndex([s.segments(split)], recipe.window).n_windows for s in recipe.stores]
+    parts = [
+        np.full(len(s.sequences), w / max(1, count))
+        for s, w, count in zip(recipe.stores, given, counts, strict=True)
+    ]
+    return Weighted(parts if len(parts) > 1 else parts[0], n=n or sum(counts), by="window")
 
 
 #: keys of a batch that are not labels

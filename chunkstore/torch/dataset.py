@@ -19,11 +19,12 @@ from chunkstore.distributed import Place, find_place, find_worker
 from chunkstore.epochs import EpochClock
 from chunkstore.errors import ConfigError, ForkError, StateError
 from chunkstore.provenance import Where, locate_batch
-from chunkstore.recipe import balanced_sampling, plan_recipe, resolve_stores
+from chunkstore.recipe import chosen_sampling, plan_recipe, resolve_stores
 from chunkstore.state import Position, Rotation, make_state, read_state
 from chunkstore.stream import Order, WindowStream
 from chunkstore.torch.device import DeviceArena
 from chunkstore.torch.tensors import ScaleTensors, to_host, to_tensor
+from chunkstore.torch.transport import SharedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -82,8 +83,8 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         Name of a split that is stored in the store.
     sampling : optional
         Where windows start: ``"all"``; ``{"per_sequence": n}`` for n random ones of each sequence an
-        epoch; ``{"balance": label, "n": draws}`` for every class equally often; ``{"weights": ...}`` and
-        more in :mod:`chunkstore.sampling`.
+        epoch; ``{"balance": label, "n": draws}`` for every class equally often; ``{"stores": [2, 1]}`` for
+        two windows of one store to one of another; ``{"weights": ...}`` in :mod:`chunkstore.sampling`.
     shuffle : bool, default True
         Draw a new order every epoch; False gives the order of the store.
     seed : int, default 0
@@ -188,7 +189,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         order = Order(
             batch_size=batch_size,
             split=split,
-            sampling=balanced_sampling(recipe, sampling, split),
+            sampling=chosen_sampling(recipe, sampling, split),
             shuffle=shuffle,
             seed=seed,
             lanes=lanes,
@@ -385,7 +386,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         if worker is not None:
             self._serves = groups or self._rotation().groups_of(*worker, position.turn)
         made = self._make(position, worker, groups)
-        return self._iterate(made, 0 if worker is not None else self.ahead)
+        return self._iterate(made, self.ahead) if worker is None else self._serve(made)
 
     def _iterate(self, made: Generator[tuple[Batch, Position], None, None], depth: int) -> Iterator[Batch]:
         batches = ahead_of(made, depth)
@@ -397,6 +398,16 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
                 del batch
         finally:
             batches.close()
+            made.close()
+
+    def _serve(self, made: Generator[tuple[Batch, Position], None, None]) -> Iterator[Batch]:
+        """Yield the batches of a worker."""
+        try:
+            for batch, behind in made:
+                self._clock.serving()
+                self._consumed = behind
+                yield SharedBatch(batch) if type(batch) is dict else batch
+        finally:
             made.close()
 
     def _make(

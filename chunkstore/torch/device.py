@@ -1,8 +1,9 @@
-"""An arena that lives on a torch device: a block crosses the bus once, its windows are cut there.
+"""Windows on a torch device: an arena that lives there, or batches that are copied ahead.
 
-Every resident array has a mirror on the device. What a thread has decoded is copied over in that
-thread; a batch is gathered from the mirrors. All work on the device is put on its default stream, so
-that a slot is never overwritten before the windows cut from it are there.
+With the arena a block crosses the bus once and all its windows are cut there. Every resident array
+has a mirror on the device. What a thread has decoded is copied over in that thread; a batch is
+gathered from the mirrors. All of this is put on the device's default stream, so that a slot is never
+overwritten before the windows cut from it are there.
 
 Tested with ``device="cpu"``, where the mirror is a second copy; on a GPU the same calls run.
 """
@@ -17,9 +18,11 @@ import torch
 from chunkstore.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
 
-__all__ = ["DeviceArena"]
+__all__ = ["DeviceArena", "put_ahead"]
 
 
 class DeviceArena:
@@ -101,3 +104,38 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
         raise ConfigError(
             f"torch has no {dtype} for a device; leave device out, or store the field in another dtype"
         ) from error
+
+
+def put_ahead(
+    batches: Iterator[dict[str, torch.Tensor]], device: torch.device
+) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield batches on a device, but for ``position``; on a GPU the next one is copied beside the step.
+
+    Examples
+    --------
+    >>> batch = {"x": torch.zeros(2), "position": torch.zeros(3)}
+    >>> [b["x"].device.type for b in put_ahead(iter([batch, batch]), torch.device("cpu"))]
+    ['cpu', 'cpu']
+    """
+    if device.type != "cuda":
+        for batch in batches:
+            yield {k: v if k == "position" else v.to(device) for k, v in batch.items()}
+        return
+    side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def put(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        with torch.cuda.stream(side):
+            return {k: v if k == "position" else v.to(device, non_blocking=True) for k, v in batch.items()}
+
+    ready: dict[str, torch.Tensor] | None = None
+    for batch in batches:
+        coming = put(batch)
+        if ready is not None:
+            yield ready
+        torch.cuda.current_stream(device).wait_stream(side)
+        for key, value in coming.items():
+            if key != "position":
+                value.record_stream(torch.cuda.current_stream(device))
+        ready = coming
+    if ready is not None:
+        yield ready

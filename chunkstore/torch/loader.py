@@ -5,15 +5,16 @@ from __future__ import annotations
 import multiprocessing
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.utils.data import DataLoader
 
 from chunkstore.errors import ConfigError
 from chunkstore.state import Position, make_state
+from chunkstore.torch.device import put_ahead
+from chunkstore.torch.transport import forget_gone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    import torch
 
     from chunkstore.torch.dataset import ZarrWindowDataset
 
@@ -38,6 +39,9 @@ class TrainingLoader(DataLoader["Batch"]):
         ``"forkserver"`` or ``"spawn"``.
     persistent_workers : bool, default True
         Keep workers, and the blocks resident in them, from one epoch to the next.
+    device : str or torch.device, optional
+        Where batches are put, but for ``position``; on a GPU the copy of the next batch, from pinned
+        memory and in a stream of its own, runs beside the step.
     **options
         Of :class:`torch.utils.data.DataLoader`: ``pin_memory``, ``prefetch_factor``, ``timeout`` ...
 
@@ -62,6 +66,7 @@ class TrainingLoader(DataLoader["Batch"]):
         num_workers: int = 0,
         multiprocessing_context: Any = "forkserver",
         persistent_workers: bool = True,
+        device: str | torch.device | None = None,
         **options: Any,
     ) -> None:
         if options.pop("batch_size", None) is not None:
@@ -71,12 +76,18 @@ class TrainingLoader(DataLoader["Batch"]):
                 "multiprocessing_context": _context(multiprocessing_context),
                 "persistent_workers": persistent_workers,
             }
+        self._device = None if device is None else torch.device(device)
+        if self._device is not None and self._device.type == "cuda":
+            options.setdefault("pin_memory", True)
         super().__init__(dataset, batch_size=None, num_workers=num_workers, **options)
         self._position: Position | None = None
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # what is yielded is what counts
         self._position = None
-        batches = super().__iter__()
+        forget_gone()
+        batches: Iterator[Batch] = super().__iter__()
+        if self._device is not None:
+            batches = put_ahead(batches, self._device)
         for batch in batches:
             self._position = Position.from_numbers(batch["position"].tolist())
             yield batch

@@ -207,6 +207,13 @@ def test_classes_are_drawn_equally_often(store):
     assert all(abs(n - 2000) < 300 for n in counts.values())  # 8 standard deviations
 
 
+def test_stores_are_drawn_by_their_weights(two_paths):
+    dataset = ZarrWindowDataset(two_paths, W, sampling={"stores": [3, 1], "n": 8000}, batch_size=500)
+    counts = Counter(s for batch in dataset for s in batch["store"].tolist())
+    assert sum(counts.values()) == 8000
+    assert abs(counts[0] - 6000) < 310  # 8 standard deviations
+
+
 def test_one_random_crop_of_each_recording_an_epoch(store):
     dataset = ZarrWindowDataset(store, W, sampling={"per_sequence": 1}, batch_size=4)
     epochs = [places(dataset) for _ in range(4)]
@@ -434,6 +441,7 @@ def test_windows_cut_on_a_torch_device_are_the_same(store, device, options):
         ({"rank": 3, "world_size": 2}, ConfigError, "rank 3 of world_size 2"),
         ({"normalize": "store", "dtype": None, "fields": "n"}, ConfigError, "normalize needs floats"),
         ({"sampling": {"balance": "kind", "m": 1}}, ConfigError, "sampling="),
+        ({"sampling": {"stores": [1, 2]}}, ConfigError, "give 1 numbers"),
         ({"split": "train"}, UnknownNameError, "train"),
     ],
 )

@@ -58,7 +58,7 @@ def epochs(path):
 
 @pytest.mark.parametrize(
     ("workers", "context", "persistent"),
-    [(1, "forkserver", True), (2, "spawn", False), (2, "forkserver", True), (4, "forkserver", False)],
+    [(1, "forkserver", True), (2, "spawn", True), (2, "forkserver", False), (4, "forkserver", True)],
 )
 def test_workers_give_the_order_of_one_process_in_every_epoch(path, epochs, workers, context, persistent):
     loader = TrainingLoader(

@@ -1,0 +1,47 @@
+"""The loader that counts: states, epochs, devices; workers are tested with the other processes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from chunkstore.errors import ConfigError
+from chunkstore.torch import TrainingLoader, ZarrWindowDataset
+
+W = 24
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+def rows(batch):
+    return list(zip(batch["sequence"].tolist(), batch["start"].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("device", [None, "cpu", pytest.param("cuda", marks=NO_GPU)])
+def test_a_state_counts_what_the_loop_was_handed(store, device):
+    loader = TrainingLoader(ZarrWindowDataset(store, W, batch_size=64), device=device)
+    whole = [rows(batch) for batch in loader]
+    loader.set_epoch(0)
+    for number, batch in enumerate(loader):
+        assert batch["x"].device.type == (device or "cpu")
+        assert batch["position"].device.type == "cpu"
+        state = json.loads(json.dumps(loader.state_dict()))
+        assert state == loader.dataset.state_dict(batch)
+        if number == 3:
+            break
+    again = TrainingLoader(ZarrWindowDataset(store, W, batch_size=64))
+    again.load_state_dict(state)
+    assert [rows(batch) for batch in again] == whole[4:]
+
+
+def test_before_the_first_batch_the_state_is_that_of_the_epoch_to_come(store):
+    loader = TrainingLoader(ZarrWindowDataset(store, W, batch_size=64))
+    loader.set_epoch(4)
+    assert loader.state_dict()["epoch"] == 4
+    assert loader.state_dict()["drawn"] == [0]
+
+
+def test_a_batch_size_of_its_own_is_refused(store):
+    with pytest.raises(ConfigError, match="belongs to the dataset"):
+        TrainingLoader(ZarrWindowDataset(store, W), batch_size=8)

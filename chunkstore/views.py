@@ -107,7 +107,31 @@ def sequence_dataset(store: ChunkStore, id: str) -> xr.Dataset:  # noqa: A002 - 
     dataset = xr.Dataset(data, coords=scalars, attrs={**_root_attrs(store), "start": low})
     if "time" in dataset.data_vars:
         dataset = dataset.set_coords("time")
-    return xr.decode_cf(dataset)
+        return xr.decode_cf(dataset)
+    clock = _regular_clock(store, index, high - low)
+    return xr.decode_cf(dataset) if clock is None else xr.decode_cf(dataset).assign_coords(time=clock)
+
+
+def _regular_clock(
+    store: ChunkStore, index: int, rows: int
+) -> tuple[str, NDArray[Any], dict[str, str]] | None:
+    """Return the times of a sequence whose sample rate is stated, or None where nothing states it.
+
+    They are datetime64[ns] where the column ``start_time`` (seconds since 1970) tells when the sequence
+    began, else seconds since its start.
+    """
+    table = store.sequences
+    rate: Any = table.column("sample_rate")[index] if "sample_rate" in table.columns else None
+    for attrs in (*(spec.attrs for spec in store.fields.values()), store.attrs):
+        rate = attrs.get("sample_rate") if rate is None else rate
+    if rate is None or not float(rate) > 0:
+        return None
+    began = table.column("start_time")[index] if "start_time" in table.columns else np.nan
+    if np.issubdtype(np.asarray(began).dtype, np.number) and np.isfinite(began):
+        whole = np.datetime64(round(float(began) * 1e6), "us").astype("datetime64[ns]")
+        steps = np.rint(np.arange(rows) * (1e9 / float(rate))).astype("timedelta64[ns]")
+        return "obs", whole + steps, {"long_name": "time"}
+    return "obs", np.arange(rows) / float(rate), {"units": "s", "long_name": "time since the start"}
 
 
 def from_xarray(

@@ -110,3 +110,19 @@ def test_flac_without_soundfile_says_what_to_install(store, tmp_path, monkeypatc
         audio.export(store, "a", tmp_path / "x.flac")
     assert list(tmp_path.iterdir()) == []
     audio.export(store, "a", tmp_path / "x.wav")
+
+
+def test_a_sequence_has_a_time_coordinate_from_its_rate_and_start(store, tmp_path):
+    plain = store.sequence("long")
+    assert np.array_equal(plain.time.values, np.arange(600_000) / 16000)
+    assert plain.time.attrs["units"] == "s"
+    with chunkstore.StoreWriter(tmp_path / "t.zarr", fields={"x": "i2"}, attrs={"sample_rate": 32000}) as out:
+        out.write("a", {"x": [1, 2, 3]}, columns={"start_time": 1533495600.25})
+        out.write("b", {"x": [1]}, columns={"start_time": np.nan})
+    with chunkstore.open_store(tmp_path / "t.zarr") as opened:
+        first = np.datetime64("2018-08-05T19:00:00.250", "ns")
+        assert (
+            opened.sequence("a").time.values.tolist()
+            == (first + np.arange(3) * np.timedelta64(31250, "ns")).tolist()
+        )
+        assert opened.sequence("b").time.values.tolist() == [0.0]

@@ -324,3 +324,37 @@ def test_the_page_on_audio_lists_every_code():
 
     page = Path(__file__).parents[3] / "docs" / "explanation" / "audio.md"
     assert {code for code in CODES if f"| `{code}` |" in page.read_text()} == set(CODES)
+
+
+def test_the_result_does_not_depend_on_any_block_length(make, monkeypatch):
+    from ingest.sources.audio import by_pcm, by_sndfile, source
+
+    stereo = np.stack([make.tone(30_000, 44100), make.tone(30_000, 44100, seed=1)], 1)
+    stereo[5000:20_000] *= 0.01
+    files = [
+        make.file(f"a.{kind}", make.encode(stereo, 44100, kind, subtype))
+        for kind, subtype in (
+            ("WAV", "PCM_24"),
+            ("OGG", "VORBIS"),
+            ("FLAC", "PCM_16"),
+            ("MP3", "MPEG_LAYER_III"),
+        )
+    ]
+    options = {"rate": 16000, "segment": 0.3, "silence": -20, "silence_min": 0.1}
+    expected = make.read(files, **options)
+    assert any(expected.lost.values())
+    for values, rows in ((2, 1 << 18), (999, 100), (1 << 20, 4096)):
+        monkeypatch.setattr(by_pcm, "BLOCK_VALUES", values)
+        monkeypatch.setattr(by_sndfile, "BLOCK_VALUES", values)
+        monkeypatch.setattr(source, "_BATCH_ROWS", rows)
+        got = make.read(files, **options)
+        assert repr(got.labels) == repr(expected.labels)
+        assert {k: v.tobytes() for k, v in got.samples.items()} == {
+            k: v.tobytes() for k, v in expected.samples.items()
+        }
+        for key, lost in got.lost.items():
+            marks = [np.zeros(len(got.samples[key]), bool) for _ in range(2)]
+            for mark, ranges in zip(marks, (lost, expected.lost[key]), strict=True):
+                for start, stop in ranges:
+                    mark[start:stop] = True
+            assert np.array_equal(*marks)

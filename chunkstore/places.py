@@ -404,7 +404,7 @@ class ObjectPlace(Place):
         else:
             call = {**special, "config": config} if config else special
         try:
-            self.store: Any = from_url(url.rstrip("/"), **call)
+            self.store: Any = from_url(re.sub("^gcs://", "gs://", url.rstrip("/")), **call)
         except Exception as err:
             raise ConfigError(f"{self.url} cannot be used: {self._clean(err)}") from None
 
@@ -511,7 +511,8 @@ def redact_url(url: str) -> str:
     'https://host/a.zarr'
     """
     parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
+    container = parts.scheme in ("abfs", "abfss") and ":" not in parts.netloc.rpartition("@")[0]
+    host = parts.netloc if container else parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 

@@ -175,6 +175,24 @@ def test_memory_is_a_place_of_its_own():
         open_store("memory://elsewhere")
 
 
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("gs://bucket/a.zarr", {"skip_signature": True}),
+        ("gcs://bucket/a.zarr", {"anon": True}),
+        ("az://container/a.zarr", {"account_name": "acct", "account_key": "c2VjcmV0"}),
+        ("abfss://container@acct.dfs.core.windows.net/a.zarr", {"account_key": "c2VjcmV0"}),
+    ],
+)
+def test_other_clouds_are_places_too(url, options):
+    """Only that they can be named: there is no server of theirs here to talk to."""
+    pytest.importorskip("obstore")
+    place = open_place(url, options)
+    assert place.kind == "object"
+    assert place.url == url
+    assert "c2VjcmV0" not in repr(place)
+
+
 @pytest.mark.parametrize("url", ["ftp://h/a", "zip://a.zip", "s4://b/a"])
 def test_an_unknown_scheme_is_named(url):
     with pytest.raises(ConfigError, match="none of"):

@@ -381,6 +381,8 @@ def _vector(leaf: Leaf, options: AvroOptions, lengths: Mapping[str, int]) -> tup
     last = lengths.get(".".join(group_of(leaf.steps, leaf.depth)))
     if options.sequence_per != "record":
         n = given or last
+        if n == 0:
+            return "its arrays are empty"
         if n is None:
             return "its arrays differ in length; give vector_lengths, or take a sequence per record"
         return (n, False) if n <= MAX_VECTOR else f"its arrays of {n} items are too long for a vector"
@@ -390,6 +392,8 @@ def _vector(leaf: Leaf, options: AvroOptions, lengths: Mapping[str, int]) -> tup
         inner = (last is None and first is not None) or (given is not None and first == given != last)
     inner = inner or options.obs_axis == "inner"
     n = given or (first if inner else last)
+    if n == 0:
+        return "its inner arrays are empty"
     if n is None:
         return "its inner and outer arrays differ in length; give vector_lengths, and obs_axis"
     return (n, inner) if n <= MAX_VECTOR else f"its arrays of {n} items are too long for a vector"

@@ -7,13 +7,23 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chunkstore.errors import ConfigError, InputError
+from ingest.protocol import Fault
 from ingest.sources.avro.columns import ITEM, leaves
-from ingest.sources.avro.schema import MISSING, Field, Node, SchemaError, parse, same_name, to_json
+from ingest.sources.avro.container import printable
+from ingest.sources.avro.schema import (
+    MISSING,
+    Field,
+    Node,
+    SchemaError,
+    mend_defaults,
+    parse,
+    same_name,
+    to_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ingest.protocol import Fault
     from ingest.sources.avro.options import AvroOptions
     from ingest.sources.avro.survey import FileSurvey
 
@@ -127,7 +137,10 @@ def resolve_schemas(surveys: Sequence[FileSurvey], options: AvroOptions) -> tupl
         If the reader's schema cannot be used.
     """
     if options.reader_schema is not None:
-        return load_schema(options.reader_schema), []
+        node = load_schema(options.reader_schema)
+        where = options.reader_schema if isinstance(options.reader_schema, str) else "reader_schema"
+        notes = [Fault("avro-default", printable(where), n, action="kept") for n in mend_defaults(node)]
+        return node, notes
     groups = distinct(surveys)
     if len(groups) == 1:
         return groups[0][0], []

@@ -40,7 +40,13 @@ KEY_BOOL, KEY_F32, KEY_F64, KEY_CONST = oc.KEY_BOOL, oc.KEY_F32, oc.KEY_F64, oc.
 OVERRUN, TRAILING, BAD_VARINT, BAD_UNION = oc.OVERRUN, oc.TRAILING, oc.BAD_VARINT, oc.BAD_UNION
 BAD_ENUM, BAD_BOOL, BAD_LENGTH, BAD_ARRAY_SIZE = oc.BAD_ENUM, oc.BAD_BOOL, oc.BAD_LENGTH, oc.BAD_ARRAY_SIZE
 BAD_VECTOR, BAD_ARRAYS, BAD_UTF8, BAD_DECIMAL = oc.BAD_VECTOR, oc.BAD_ARRAYS, oc.BAD_UTF8, oc.BAD_DECIMAL
-TOO_DEEP, NULL_VECTOR, GROW, MAX_EMPTY_ITEMS = oc.TOO_DEEP, oc.NULL_VECTOR, oc.GROW, oc.MAX_EMPTY_ITEMS
+TOO_DEEP, NULL_VECTOR, GROW, GROW_ROWS, MAX_EMPTY_ITEMS = (
+    oc.TOO_DEEP,
+    oc.NULL_VECTOR,
+    oc.GROW,
+    oc.GROW_ROWS,
+    oc.MAX_EMPTY_ITEMS,
+)
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 K1 = np.uint64(0x9E3779B97F4A7C15)
@@ -329,6 +335,7 @@ def decode_blocks(
     aux: np.ndarray,
     cur: np.ndarray,
     caps: np.ndarray,
+    final: bool,
     o8: np.ndarray,
     o16: np.ndarray,
     o32: np.ndarray,
@@ -346,7 +353,10 @@ def decode_blocks(
     heads: np.ndarray,
     seed: np.uint64,
 ) -> int:
-    """Decode blocks from ``begin`` on; return their number, or the block at which a dictionary was full.
+    """Decode blocks from ``begin`` on.
+
+    Returns their number, or the block at which a dictionary was full, or -1 where there was no room for obs
+    and ``caps`` is not ``final``, which is to say not what the bytes can hold at most.
 
     Parameters
     ----------
@@ -707,6 +717,9 @@ def decode_blocks(
                         elif mode >= 2:
                             cur[prog[pc, 4]] += 1
                         if stack[f, 0] > 0:
+                            if mode >= 2 and cur[prog[pc, 4]] >= caps[prog[pc, 4]]:
+                                bad = BAD_LENGTH if final else GROW_ROWS
+                                break
                             stack[f, 0] -= 1
                             pc = prog[pc, 1]
                             continue
@@ -747,14 +760,13 @@ def decode_blocks(
                             if mode == 0:
                                 continue
                         stack[f, 2] += count
-                        if mode == 1:
-                            if stack[f, 2] > prog[pc, 3]:
-                                bad = BAD_VECTOR
-                                break
-                        elif mode >= 2 and count > caps[prog[pc, 4]] - cur[prog[pc, 4]]:
-                            bad = BAD_LENGTH
+                        if mode == 1 and stack[f, 2] > prog[pc, 3]:
+                            bad = BAD_VECTOR
                             break
                         single = prog[pc, 6]
+                        if mode >= 2 and (count if single >= 0 else 1) > caps[prog[pc, 4]] - cur[prog[pc, 4]]:
+                            bad = BAD_LENGTH if final else GROW_ROWS
+                            break
                         if single < 0:
                             inside = True
                             break
@@ -928,6 +940,8 @@ def decode_blocks(
                 cur[g] = at_block[g]
             if bad == GROW:
                 return b
+            if bad == GROW_ROWS:
+                return -1
             status[b] = bad
             where[b] = pos - starts[b]
             for g in range(1, cursors):

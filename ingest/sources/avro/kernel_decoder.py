@@ -22,6 +22,10 @@ __all__ = ["KernelDecoder"]
 
 DEPTH = 1 << 16
 _ENTRIES = 1 << 10
+#: bytes of obs that records are given room for at first
+_ROOM = 64 << 20
+#: bytes that one decoding may become
+_MOST = 8 << 30
 _SEED = int.from_bytes(os.urandom(8), "little")
 
 
@@ -54,13 +58,41 @@ class KernelDecoder:
         """Decode blocks; see ``decoded.Decoder``."""
         p, buf = self.program, arena
         used_bytes = np.maximum(stops - starts, 0)
-        records = int(counts.sum())
-        firsts = np.cumsum(counts) - counts
         cursors = 1 + len(p.groups)
         caps = np.zeros(cursors, np.int64)
-        caps[0] = records
+        caps[0] = int(counts.sum())
+        most = caps.copy()
+        widths = self._widths(cursors)
         for g, least in enumerate(p.least_item):
-            caps[g + 1] = int(used_bytes.sum()) // least
+            most[g + 1] = min(int(used_bytes.sum()) // least, _MOST // int(widths[g + 1]))
+            caps[g + 1] = min(int(most[g + 1]), max(16, _ROOM // int(widths[g + 1])))
+        while True:
+            made = self._run(buf, starts, stops, counts, caps, final=bool((caps == most).all()))
+            if made is not None:
+                return made
+            caps[1:] = np.minimum(most[1:], 4 * caps[1:])
+
+    def _widths(self, cursors: int) -> np.ndarray:
+        """Bytes of a row of each cursor: int64[cursors], at least 1."""
+        out = np.ones(cursors, np.int64)
+        for o in self.program.outputs:
+            out[o.cursor] += o.width * np.dtype(o.dtype).itemsize
+        return out
+
+    def _run(  # private: what decode was given
+        self,
+        buf: np.ndarray,
+        starts: np.ndarray,
+        stops: np.ndarray,
+        counts: np.ndarray,
+        caps: np.ndarray,
+        *,
+        final: bool,
+    ) -> Decoded | None:
+        """Run the kernel with room for ``caps`` rows; None where that is too little."""
+        p = self.program
+        records, cursors = int(caps[0]), caps.size
+        firsts = np.cumsum(counts) - counts
         out, offsets = self._arena(caps)
         code = p.code.copy()
         if len(p.patches):
@@ -82,11 +114,13 @@ class KernelDecoder:
         begin = 0
         while True:
             begin = kernel.decode_blocks(
-                buf, starts, stops, counts, firsts, begin, code, p.aux, cur, caps,
+                buf, starts, stops, counts, firsts, begin, code, p.aux, cur, caps, final,
                 out, out.view(np.uint16), out.view(np.uint32), out.view(np.uint64),
                 out.view(np.float32), out.view(np.float64), stack, rowlen, p.checked, status, where,
                 codes, table, places, heads, np.uint64(_SEED),
             )  # fmt: skip
+            if begin < 0:
+                return None
             if begin >= starts.size:
                 break
             entries = places.shape[1]

@@ -86,6 +86,8 @@ KEY_CONST = 57   # b: value, c: kind (-1 number, -2 null, -3 constant of the pro
 ) = range(16)
 #: not a status of a block: a dictionary is full
 GROW = 99
+#: the same: there is no room for more obs of records
+GROW_ROWS = 98
 
 #: items without bytes that the arrays of one block may claim, where they are counted
 MAX_EMPTY_ITEMS = 1 << 20

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RowMaker", "join_codes"]
 
-_GAP_ROWS = 1 << 20
+_GAP_BYTES = 16 << 20
 
 
 def join_codes(columns: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -84,7 +84,7 @@ class RowMaker:
         if not self.placed:
             return
         while rows > 0:
-            n = min(rows, _GAP_ROWS)
+            n = min(rows, max(1, _GAP_BYTES // max(1, self.plan.row_bytes)))
             yield Batch(self._blank(n), n, lost=((0, n),))
             rows -= n
 

@@ -415,3 +415,75 @@ def find_field(reader_field: Field, writer: Node) -> Field | None:
         if found is not None:
             return found
     return None
+
+
+def fits(value: Any, node: Node) -> bool:
+    """Whether a default, as JSON has it, is a value of the type; for a union, of any of its branches.
+
+    Examples
+    --------
+    >>> fits(None, parse('["int", "null"]')), fits("null", parse('["null", "int"]'))
+    (True, False)
+    """
+    kind = node.kind
+    if kind == "union":
+        return any(fits(value, b) for b in node.branches)
+    if kind == "null":
+        return value is None
+    if kind == "boolean":
+        return isinstance(value, bool)
+    if kind in ("int", "long"):
+        bits = 31 if kind == "int" else 63
+        return _number(value) is not None and -(1 << bits) <= value < 1 << bits
+    if kind in ("float", "double"):
+        words = ("NaN", "Infinity", "-Infinity", "INF", "-INF")
+        return _number(value) is not None or isinstance(value, float) or value in words
+    if kind == "record":
+        return isinstance(value, dict) and all(
+            fits(value[f.name], f.node) if f.name in value else f.default is not MISSING for f in node.fields
+        )
+    if kind == "array":
+        assert node.items is not None
+        items = node.items
+        return isinstance(value, list) and all(fits(v, items) for v in value)
+    if kind == "map":
+        assert node.items is not None
+        items = node.items
+        return isinstance(value, dict) and all(fits(v, items) for v in value.values())
+    if kind == "enum":
+        return isinstance(value, str) and value in node.symbols
+    if not isinstance(value, str):
+        return False
+    if kind == "string":
+        return True
+    return all(ord(c) < 256 for c in value) and (kind == "bytes" or len(value) == node.size)
+
+
+def mend_defaults(root: Node) -> list[str]:
+    """Replace defaults that do not fit their type: by null where that is possible, else by none.
+
+    Returns a sentence for each; the tree is changed.
+    """
+    notes: list[str] = []
+    seen: set[int] = set()
+    todo = [root]
+    while todo:
+        node = todo.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        todo.extend(node.branches)
+        if node.items is not None:
+            todo.append(node.items)
+        for f in node.fields:
+            todo.append(f.node)
+            if f.default is MISSING or fits(f.default, f.node):
+                continue
+            null = any(b.kind == "null" for b in f.node.branches)
+            wrong = repr(f.default)[:60]
+            f.default = None if null else MISSING
+            notes.append(
+                f"the default {wrong} of field {f.name!r} is no {f.node.kind}; "
+                + ("null is taken" if null else "none is taken")
+            )
+    return notes

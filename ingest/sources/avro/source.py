@@ -7,6 +7,7 @@ key or by record are *staged*: keys and lengths are found while reading.
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,8 @@ logger = logging.getLogger(__name__)
 _RAW = 4 << 20
 _ARENA = 8 << 20
 _LOOKS = 64
+#: bytes of columns that one block may become
+_COLUMNS = 1 << 30
 
 
 class AvroSource:
@@ -283,6 +286,7 @@ def _versions() -> dict[str, str]:
 
     return {
         "fastavro": str(fastavro.__version__),
+        "numba": importlib.metadata.version("numba"),
         "cramjam": str(getattr(cramjam, "__version__", "unknown")),
         "numpy": np.__version__,
     }
@@ -315,23 +319,40 @@ class _Reading:
             self.source, self.header, int(payload["start"]), int(payload["stop"]), int(payload["block"])
         ):
             good = believed(table.counts, table.sizes, self.header.codec, self.least, self.limits)
-            for lo, hi in self._slabs(table, good):
-                yield from self._slab(table, lo, hi, good)
+            begin = 0
+            for at in np.flatnonzero(
+                good & (table.counts > _COLUMNS // max(1, self.plan.row_bytes))
+            ).tolist():
+                yield from self._run(table, begin, at, good)
+                yield from self._refuse(table, at)
+                begin = at + 1
+            yield from self._run(table, begin, len(table), good)
             for damage in table.damage:
                 rows = lost_rows(damage, self.header.codec, self.least, self.limits)
                 if rows:
                     yield from self.maker.gap(rows)
 
-    def _slabs(self, table: BlockTable, good: np.ndarray) -> Iterator[tuple[int, int]]:
-        """Yield runs of blocks that are read at once, by their encoded bytes and their rows' bytes."""
+    def _refuse(self, table: BlockTable, at: int) -> Iterator[Batch]:
+        """Give up a block whose rows would take more memory than any block may."""
+        rows = int(table.counts[at])
+        message = (
+            f"the block's {rows} rows would take {rows * self.plan.row_bytes} bytes, more than {_COLUMNS}"
+        )
+        action = "gap" if self.placed else "quarantined"
+        place = (int(table.heads[at]), table.first + at, rows, action)
+        yield Batch({}, 0, faults=(Fault("avro-block-claim", self.part.file, message, *place),))
+        yield from self.maker.gap(rows)
+
+    def _run(self, table: BlockTable, begin: int, end: int, good: np.ndarray) -> Iterator[Batch]:
+        """Read consecutive blocks in runs, by their encoded bytes and their rows' bytes."""
         width = max(1, self.plan.row_bytes)
         cost = table.sizes + np.where(good, table.counts, 0) * width // 4
         ends = np.cumsum(cost)
-        lo, n = 0, len(table)
-        while lo < n:
+        lo = begin
+        while lo < end:
             spent = int(ends[lo - 1]) if lo else 0
-            hi = max(lo + 1, int(np.searchsorted(ends, spent + _RAW, side="right")))
-            yield lo, hi
+            hi = min(end, max(lo + 1, int(np.searchsorted(ends, spent + _RAW, side="right"))))
+            yield from self._slab(table, lo, hi, good)
             lo = hi
 
     def _slab(self, table: BlockTable, lo: int, hi: int, good: np.ndarray) -> Iterator[Batch]:

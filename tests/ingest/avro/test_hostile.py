@@ -195,3 +195,37 @@ def test_utf8_is_judged_as_python_does(text, tail):
     except UnicodeDecodeError:
         good = False
     assert utf8(data.ctypes.data, 0, data.size - 1) == good
+
+
+@pytest.mark.parametrize("per", ["file", "record"])
+def test_rows_that_are_wide_are_not_allocated_on_a_claim(avro, tmp_path, per):
+    """A row of one byte becomes a vector of a million floats: what a block may become is bounded."""
+    vector = {"type": "array", "items": "float"}
+    record = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "v", "type": ["null", vector] if per == "file" else {"type": "array", "items": vector}}
+        ],
+    }
+    path = tmp_path / "a.avro"
+    rows = 100_000
+    body = b"\0" * rows if per == "file" else avro.zigzag(rows) + b"\0" * rows + b"\0"
+    good = b"\2\0" if per == "file" else b"\0"
+    path.write_bytes(
+        avro.container(json.dumps(record), [(rows if per == "file" else 1, body), (1, good[:1])])
+    )
+    tracemalloc.start()
+    scan = AvroSource(sequence_per=per, vector_lengths={"v": 1 << 20}).scan([str(path)])
+    worker = AvroSource(**scan.options)
+    faults, seen = [], 0
+    for part in scan.parts:
+        for batch in worker.read(part):
+            faults += [f.code for f in batch.faults]
+            seen += 1
+            if seen > 20:
+                break
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert faults[0] in ("avro-block-claim", "avro-vector-length", "avro-overrun")
+    assert peak < 300 << 20

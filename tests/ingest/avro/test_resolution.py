@@ -303,3 +303,14 @@ def test_a_decimal_that_does_not_fit_is_a_fault(avro, tmp_path):
     for decoder in ("kernel", "fastavro"):
         got = avro.read(path, sequence_per="file", decoder=decoder)
         assert [f.code for f in got.faults] == ["avro-decimal"]
+
+
+@pytest.mark.parametrize("decoder", ["kernel", "fastavro"])
+def test_a_default_that_does_not_fit_is_said_and_null_is_taken(avro, tmp_path, decoder):
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.bytes(rec(("end", "int", {})), [{"end": 7}] * 3))
+    reader = rec(("d", ["null", "int"], {"default": "null"}), ("end", "int", {"default": "seven"}))
+    got = avro.read(path, sequence_per="file", reader_schema=reader, decoder=decoder)
+    assert [(f.code, f.action) for f in got.faults] == [("avro-default", "kept")] * 2
+    assert got.columns["d_valid"].tolist() == [False] * 3
+    assert got.columns["end"].tolist() == [7] * 3

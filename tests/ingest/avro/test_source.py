@@ -426,3 +426,19 @@ def test_parts_of_forty_million_blocks_are_planned_in_little_memory(avro, tmp_pa
     assert len(table) == 10_000
     assert table._table.nbytes == 640_000
     assert table[-1].index == 9_999
+
+
+def test_room_for_the_obs_of_records_grows_as_they_come(avro, tmp_path, monkeypatch):
+    from ingest.sources.avro import kernel_decoder
+
+    monkeypatch.setattr(kernel_decoder, "_ROOM", 64)
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "a", "type": {"type": "array", "items": "long"}}],
+    }
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.bytes(schema, [{"a": list(range(i))} for i in range(200)], sync_interval=16_000))
+    got = avro.read(path, sequence_per="record", decoder="kernel")
+    assert got.columns["a"].tolist() == [v for i in range(200) for v in range(i)]
+    assert len(got.keys) == 200

@@ -351,9 +351,13 @@ class AudioSource:
         )
 
     def _faults(self, part: Part, result: Converted) -> Iterator[Fault]:
+        missing = max(0, part.claimed - result.rows)
         for note in result.notes:
-            rows = resampled_length(note.frames, result.rate, self.options.rate or result.rate)
+            rows, missing = (missing, 0) if note.frames else (0, missing)
             yield Fault(note.code, part.file, note.message, note.offset, rows=rows, action="kept")
+        if missing:
+            message = f"the header claims {part.claimed} samples, {result.rows} came of it"
+            yield Fault("audio-header-frames", part.file, message, rows=missing, action="kept")
         stated = part.payload.get("duration")
         seconds = result.frames / result.rate if result.rate else 0.0
         if stated is not None and abs(seconds - stated) > max(0.05, 0.005 * stated):

@@ -41,7 +41,7 @@ class Finding:
     """First obs that is affected."""
     stop: int | None = None
     sequences: tuple[str, ...] = ()
-    """Ids of the sequences that lie there, the first 20."""
+    """Ids of the sequences that lie there, the first 5."""
     n_sequences: int = 0
     """How many lie there."""
 
@@ -148,6 +148,15 @@ class _Check:
         self.ids: Any = None
 
     def add(self, code: str, message: str, **where: Any) -> None:
+        if where.get("start") is not None:
+            ids = where.get("sequences", ())
+            more = (
+                f" and {where['n_sequences'] - len(ids)} more"
+                if where.get("n_sequences", 0) > len(ids)
+                else ""
+            )
+            named = f"; sequences {', '.join(map(repr, ids))}{more}" if ids else ""
+            message = f"{message} (obs [{where['start']}, {where['stop']}){named})"
         self.report.findings.append(Finding(code, message, **where))
 
     def metadata(self) -> None:
@@ -208,7 +217,7 @@ class _Check:
             return found
         first = int(np.searchsorted(self.offsets, low, side="right")) - 1
         last = int(np.searchsorted(self.offsets, found["stop"], side="left"))
-        found["sequences"] = tuple(self.ids[first : min(last, first + 20)].tolist())
+        found["sequences"] = tuple(self.ids[first : min(last, first + 5)].tolist())
         found["n_sequences"] = max(0, last - first)
         return found
 

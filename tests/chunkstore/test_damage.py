@@ -62,6 +62,7 @@ def test_every_single_bit_flip_is_found_by_verify_and_by_reading_and_named(tmp_p
             found = report.findings[0]
             assert found.shard == shard
             assert found.sequences
+            assert f"sequences '{found.sequences[0]}'" in found.message
             for engine in ("direct", "zarrs"):
                 store = open_store(store_path, engine=engine)
                 with pytest.raises(CorruptDataError, match=rf"field '{field}', shard {shard}.*sequence"):

@@ -170,7 +170,7 @@ def convert(
     first: DecodeError | None = None
     tried: list[str] = []
     try:
-        with local_copy(file) as path:
+        with local_copy(file, alive) as path:
             for container, opener in candidates(path):
                 spool.rewind()
                 try:

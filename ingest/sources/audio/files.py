@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import stat
 import tempfile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["identity", "is_remote", "local_copy", "open_input", "size_of"]
 
@@ -72,17 +71,19 @@ def open_input(file: str) -> IO[bytes]:
 
 
 @contextlib.contextmanager
-def local_copy(file: str) -> Iterator[str]:
+def local_copy(file: str, alive: Callable[[], None] = lambda: None) -> Iterator[str]:
     """Give a local path of an input: itself, or a copy on disk for the time of the block.
 
     Decoders are C libraries that want a path and read it in their own way; a remote file is
-    fetched once, in order, in bounded memory.
+    fetched once, in order, in bounded memory; ``alive`` is called as it comes.
     """
     if not is_remote(file):
         yield _path(file)
         return
     with tempfile.NamedTemporaryFile(prefix="chunkstore-audio-") as copy:
         with open_input(file) as source:
-            shutil.copyfileobj(source, cast("BinaryIO", copy), 1 << 20)
+            while block := source.read(1 << 20):
+                copy.write(block)
+                alive()
         copy.flush()
         yield copy.name

@@ -7,6 +7,7 @@ Decodes nothing.
 from __future__ import annotations
 
 import mmap
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -249,9 +250,11 @@ def walk(file: BinaryIO) -> MpegWalk:
     )
 
 
+_SYNC = re.compile(rb"\xff|ID3|APETAGEX")
+_SYNC_AT_END = re.compile(rb"\xff|ID3|APETAGEX|TAG|LYRICSBEGIN")
+
+
 def _next_sync(data: mmap.mmap, at: int) -> int:
     """Return the next place that may start a frame or a tag."""
-    places = [data.find(b"\xff", at), data.find(b"ID3", at), data.find(b"APETAGEX", at)]
-    if len(data) - at <= 4096:
-        places += [data.find(b"TAG", at), data.find(b"LYRICSBEGIN", at)]
-    return min((p for p in places if p >= 0), default=len(data))
+    found = (_SYNC_AT_END if len(data) - at <= 4096 else _SYNC).search(data, at)
+    return found.start() if found else len(data)

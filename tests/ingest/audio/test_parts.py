@@ -317,3 +317,14 @@ def test_every_container_is_known_by_its_content_and_its_claim_is_read(make, kin
     got = make.read([make.file("a", raw)], rate=rate)
     assert len(got.only) == 3000
     assert got.faults == []
+
+
+def test_megabytes_of_junk_are_walked_over_once(make):
+    raw = make.encode(make.tone(50_000, 44100), 44100, "MP3", "MPEG_LAYER_III")
+    half = len(raw) // 2
+    junk = b"\xff\x00" * 200_000 + bytes(1 << 22)
+    path = make.file("a.mp3", raw[:half] + junk + raw[half:])
+    with path.open("rb") as file:
+        found = mpeg.walk(file)
+    assert found.junk_bytes >= 400_000
+    assert found.frames > 30

@@ -25,6 +25,19 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardReceipt", "StoreSkeleton", "create_store", "finish_store", "open_skeleton"]
 
+#: Attributes that would change what xarray makes of the stored values.
+_READERS_OWN: Final = frozenset(
+    {
+        "_FillValue",
+        "missing_value",
+        "add_offset",
+        "scale_factor",
+        "_Unsigned",
+        "_ARRAY_DIMENSIONS",
+        "coordinates",
+    }
+    | {"valid_min", "valid_max", "valid_range", "dtype", "categories", "ancillary_variables"}
+)
 CONVENTIONS: Final = "CF-1.11"
 
 
@@ -44,6 +57,11 @@ def field_attributes(spec: FieldSpec, *, mask: str | None) -> dict[str, Any]:
             found["flag_meanings"] = " ".join(spec.categories)
     if mask is not None:
         found["ancillary_variables"] = mask
+    clash = sorted({*spec.attrs} & {*found, *_READERS_OWN})
+    if clash:
+        raise ConfigError(
+            f"field {spec.name!r}: the attributes {clash} have a meaning of their own; rename them"
+        )
     found.update(spec.attrs)
     return found
 
@@ -149,10 +167,14 @@ def create_store(
         "attributes": {"Conventions": CONVENTIONS, **root_attrs, "chunkstore": own},
     }
     data = dump_json(root)
+    try:
+        documents = {f"{meta.name}/zarr.json": dump_json(meta.to_json()) for meta in arrays}
+    except (TypeError, ValueError) as err:
+        raise ConfigError(f"attributes of fields must be JSON values: {err}") from None
     _make_room(place, data, overwrite=overwrite)
     place.put("zarr.json", data)
-    for meta in arrays:
-        place.put(f"{meta.name}/zarr.json", dump_json(meta.to_json()))
+    for key, document in documents.items():
+        place.put(key, document)
     return StoreSkeleton(place)
 
 

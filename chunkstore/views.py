@@ -20,6 +20,20 @@ if TYPE_CHECKING:
 
     from chunkstore.store import ChunkStore
 
+#: Attributes that a field of a store gets anew, or that readers would apply to its values.
+_OWN = frozenset(
+    {
+        "_FillValue",
+        "missing_value",
+        "add_offset",
+        "scale_factor",
+        "_Unsigned",
+        "_ARRAY_DIMENSIONS",
+        "coordinates",
+    }
+    | {"valid_min", "valid_max", "valid_range", "dtype", "ancillary_variables", "flag_meanings", "categories"}
+)
+
 __all__ = ["from_xarray", "sequence_dataset", "store_dataset"]
 
 
@@ -225,9 +239,7 @@ def from_xarray(
                 f"{name!r} has dtype {variable.dtype}; a field holds numbers, bool or datetimes"
             )
         long_name = attrs.pop("long_name", None)
-        attrs = {
-            k: v for k, v in attrs.items() if k not in ("ancillary_variables", "scale_factor", "coordinates")
-        }
+        attrs = {k: v for k, v in attrs.items() if k not in _OWN}
         fields[target] = FieldSpec(
             target,
             dtype.name,

@@ -66,6 +66,15 @@ def test_a_creation_that_was_broken_off_is_made_again(tmp_path):
     assert not (tmp_path / "a.zarr/x").exists()
 
 
+@pytest.mark.parametrize(
+    "attrs", [{"_FillValue": 0.0}, {"a": float("nan")}, {"a": object()}, {"scale_factor": 2}]
+)
+def test_attributes_that_would_break_other_readers_are_refused_before_anything_is_there(tmp_path, attrs):
+    with pytest.raises(ConfigError, match="attributes"):
+        StoreWriter(tmp_path / "a.zarr", [FieldSpec("x", "f4", attrs=attrs)])
+    assert not (tmp_path / "a.zarr").exists()
+
+
 def test_nullable_integers_keep_every_digit_and_their_nulls(tmp_path):
     big = 2**60 + 1
     field = FieldSpec("n", "int64", nullable=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 __all__ = ["register"]
 
@@ -176,6 +176,11 @@ def _run(source: str, own: set[str], values: Mapping[str, Any]) -> int:
         planned = api.plan_ingest(source, inputs, options, **chosen)
         cores = available_cores() if given["workers"] is None else max(1, given["workers"])
         typer.echo(tell_plan(planned, cores))
+        if source == "avro":
+            from ingest.inputs import expand
+            from ingest.sources.avro import describe
+
+            typer.echo(f"{'decoder':<10} {describe(expand(inputs, ('.avro',)), **options).decoder}")
         return 0
     progress = False if quiet else ("json" if log_json else True)
     try:
@@ -238,17 +243,27 @@ def merge(
 
 def scan(
     inputs: Annotated[list[str], typer.Argument(help="Avro files, folders, globs, @lists, URLs.")],
+    *,
+    sequence_key: Annotated[str | None, typer.Option(help="As for `ingest avro`.")] = None,
+    sequence_per: Annotated[str | None, typer.Option(help="As for `ingest avro`.")] = None,
+    time: Annotated[str | None, typer.Option(help="As for `ingest avro`.")] = None,
+    fields: Annotated[str | None, typer.Option(help="As for `ingest avro`.")] = None,
+    on_drift: Annotated[str | None, typer.Option(help="As for `ingest avro`.")] = None,
+    decoder: Annotated[str | None, typer.Option(help="As for `ingest avro`.")] = None,
 ) -> None:
     """Say what Avro files hold and how to ingest them."""
     from ingest.inputs import expand
+    from ingest.remote import register_clouds
+    from ingest.sources.avro import scan_text
 
-    _scan_text: Callable[..., str]
-    from ingest.sources import avro
-
-    found = getattr(avro, "scan_text", None)
-    if found is None:
-        from chunkstore.errors import UnsupportedError
-
-        raise UnsupportedError("scan is not built yet; use `chunkstore ingest avro --dry-run`")
-    _scan_text = found
-    typer.echo(_scan_text(expand(inputs, (".avro",))))
+    register_clouds()
+    given = {
+        "sequence_key": sequence_key,
+        "sequence_per": sequence_per,
+        "time": time,
+        "fields": fields,
+        "on_drift": on_drift,
+        "decoder": decoder,
+    }
+    options = {k: v for k, v in given.items() if v is not None}
+    typer.echo(scan_text(expand(inputs, (".avro",)), **options))

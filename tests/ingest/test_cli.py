@@ -117,6 +117,23 @@ def test_merge_makes_one_store(folder, tmp_path, capsys):
     assert "3 sequences, 30 obs from 2 stores" in capsys.readouterr().out
 
 
+def test_scan_proposes_a_command_that_works(tmp_path, capsys):
+    fastavro = pytest.importorskip("fastavro")
+    fields = [{"name": "k", "type": "string"}, {"name": "x", "type": "double"}]
+    with (tmp_path / "a.avro").open("wb") as out:
+        rows = [{"k": f"d{i % 2}", "x": float(i)} for i in range(20)]
+        fastavro.writer(out, {"type": "record", "name": "R", "fields": fields}, rows)
+    assert run(["scan", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "20 rows" in told
+    assert "chunkstore ingest avro" in told
+    words = ["ingest", "avro", str(tmp_path), "-o", str(tmp_path / "o.zarr"), "--sequence-key", "k"]
+    assert run([*words, "--dry-run"]) == 0
+    assert "decoder    kernel" in capsys.readouterr().out
+    assert run([*words, "--workers", "0"]) == 0
+    assert chunkstore.open_store(tmp_path / "o.zarr").n_sequences == 2
+
+
 def test_help_names_every_option_of_the_functions(capsys):
     import inspect
 

@@ -8,7 +8,9 @@ key or by record are *staged*: keys and lengths are found while reading.
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import logging
+import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +46,9 @@ logger = logging.getLogger(__name__)
 _RAW = 4 << 20
 _ARENA = 8 << 20
 _LOOKS = 64
+_CACHED = 64
+#: fields that an attribute names, and characters of a schema that one holds
+_LISTED, _LONGEST = 500, 1 << 18
 #: bytes of columns that one block may become
 _COLUMNS = 1 << 30
 
@@ -68,8 +73,9 @@ class AvroSource:
     def __init__(self, **options: Any) -> None:
         self.options = AvroOptions.from_mapping(options)
         self._plans: tuple[schema.Node, Plan] | None = None
-        self._decoders: OrderedDict[bytes, Decoder] = OrderedDict()
+        self._decoders: OrderedDict[bytes, tuple[Decoder, int]] = OrderedDict()
         self._headers: OrderedDict[tuple[str, str], Header] = OrderedDict()
+        self._lock = threading.Lock()
 
     @property
     def placed(self) -> bool:
@@ -146,7 +152,7 @@ class AvroSource:
             faults=(*faults, *notes),
             options=options,
             versions=_versions(),
-            attrs={"avro_schema": schema.to_json(reader), "avro_fields_left": dict(plan.left)},
+            attrs=_attrs(reader, plan),
         )
 
     def _time_name(self, plan: Plan) -> str | None:
@@ -235,11 +241,13 @@ class AvroSource:
 
     def _header(self, source: Input) -> Header:
         key = (source.url, source.identity)
-        if key not in self._headers:
-            self._headers[key] = read_header(source)
-            while len(self._headers) > 64:
-                self._headers.popitem(last=False)
-        return self._headers[key]
+        with self._lock:
+            header = self._headers.get(key)
+        if header is None:
+            header = read_header(source)
+            with self._lock:
+                _keep(self._headers, key, header)
+        return header
 
     def _reader(self) -> tuple[schema.Node, Plan]:
         if self._plans is None:
@@ -249,13 +257,28 @@ class AvroSource:
         return self._plans
 
     def _decoder(self, text: bytes) -> tuple[Decoder, Plan, int]:
-        reader, plan = self._reader()
-        writer = schema.parse(text)
-        if text not in self._decoders:
-            self._decoders[text] = make_decoder(writer, reader, plan, self.options.decoder)
-            while len(self._decoders) > 64:
-                self._decoders.popitem(last=False)
-        return self._decoders[text], plan, writer.least()
+        with self._lock:
+            reader, plan = self._reader()
+            found = self._decoders.get(text)
+        if found is None:
+            writer = schema.parse(text)
+            found = make_decoder(writer, reader, plan, self.options.decoder), writer.least()
+            with self._lock:
+                _keep(self._decoders, text, found)
+        return found[0], plan, found[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.options.to_mapping()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc] # made anew where it arrives
+
+
+def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    """Remember a value, and forget the oldest ones."""
+    cache[key] = value
+    while len(cache) > _CACHED:
+        cache.popitem(last=False)
 
 
 def make_decoder(writer: schema.Node, reader: schema.Node, plan: Plan, which: str) -> Decoder:
@@ -278,6 +301,15 @@ def make_decoder(writer: schema.Node, reader: schema.Node, plan: Plan, which: st
                 raise
             logger.info("fastavro decodes %s: %s", writer.name or writer.kind, error)
     return FastavroDecoder(writer, reader, plan)
+
+
+def _attrs(reader: schema.Node, plan: Plan) -> dict[str, Any]:
+    """Say in the store what it was made of, as far as that is short."""
+    out: dict[str, Any] = {"avro_fields_left": dict(list(plan.left.items())[:_LISTED])}
+    raw = schema.to_json(reader)
+    if len(json.dumps(raw)) <= _LONGEST:
+        out["avro_schema"] = raw
+    return out
 
 
 def _versions() -> dict[str, str]:

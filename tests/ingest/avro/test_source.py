@@ -178,7 +178,7 @@ def test_rows_in_are_rows_stored_and_rows_in_quarantine(avro, tmp_path_factory, 
     got = avro.read(path, **options)
     stored = got.rows - sum(hi - lo for lo, hi in got.lost)
     if per == "record":
-        stored //= 3
+        stored = len(got.keys)  # a flipped bit may leave an array that is shorter and legal
     assert stored + sum(f.rows for f in got.faults if f.action != "kept") == 80
 
 
@@ -442,3 +442,30 @@ def test_room_for_the_obs_of_records_grows_as_they_come(avro, tmp_path, monkeypa
     got = avro.read(path, sequence_per="record", decoder="kernel")
     assert got.columns["a"].tolist() == [v for i in range(200) for v in range(i)]
     assert len(got.keys) == 200
+
+
+def test_the_source_travels_to_another_process(avro, tmp_path):
+    path = write(tmp_path / "a.avro", avro, rows(30))
+    scan = AvroSource(sequence_key="key").scan([path])
+    worker = pickle.loads(pickle.dumps(AvroSource(**scan.options)))
+    assert sum(b.rows for p in scan.parts for b in worker.read(p)) == 30
+
+
+def test_threads_share_a_source(avro, tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    paths = [write(tmp_path / f"{i}.avro", avro, rows(200, start=i), "zstandard") for i in range(100)]
+    scan = AvroSource(sequence_per="file").scan(paths)
+    worker = AvroSource(**scan.options)
+    with ThreadPoolExecutor(4) as pool:
+        firsts = list(pool.map(lambda p: next(iter(worker.read(p))).columns["t"][0], scan.parts))
+    assert firsts == list(range(100))
+
+
+def test_the_package_is_light_until_it_decodes():
+    import subprocess
+    import sys
+
+    code = "import sys, ingest.sources.avro as a; print('numba' in sys.modules, callable(a.scan_text))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]

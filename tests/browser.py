@@ -132,6 +132,9 @@ async def _visit(profile, page, width, dark, ready, ask, picture, whole) -> Visi
         shot = await call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         picture.write_bytes(base64.b64decode(shot["data"]))
     socket.close()
+    while await asyncio.wait_for(socket.read_message(), 30) is not None:
+        pass  # until the other side has closed, too
+    socket.stream.close()
     return seen
 
 

@@ -31,6 +31,9 @@ class Where:
     """One past the last valid obs; int64[batch]."""
     time: npt.NDArray[np.datetime64] | None
     """Time of the first obs, datetime64[ns][batch]; NaT where unknown, None where no store has a clock."""
+    seconds: npt.NDArray[np.float64] | None
+    """Seconds from the start of the sequence to the first obs, float64[batch]; NaN where the sample rate is
+    unknown, None where no store states one."""
 
     def __len__(self) -> int:
         return len(self.id)
@@ -54,18 +57,26 @@ def locate_batch(stores: Sequence[ChunkStore], batch: Mapping[str, Any]) -> Wher
     store = np.asarray(batch["store"]) if "store" in batch else np.zeros(len(sequence), np.int64)
     ids: list[str] = [""] * len(sequence)
     times = np.full(len(sequence), np.datetime64("NaT", "ns"))
-    clock = False
+    seconds = np.full(len(sequence), np.nan)
     for at in np.unique(store).tolist():
         rows = np.flatnonzero(store == at)
         table = stores[at].sequences
         for row in rows.tolist():
             ids[row] = str(table.ids[sequence[row]])
-        found = _times(stores[at], sequence[rows], start[rows])
+        rates = _rates(stores[at], sequence[rows])
+        seconds[rows] = start[rows] / rates
+        found = _times(stores[at], sequence[rows], start[rows], rates)
         if found is not None:
             times[rows] = found
-            clock = True
     urls = tuple(str(stores[at].url) for at in store.tolist())
-    return Where(urls, tuple(ids), start, start + length, times if clock else None)
+    return Where(
+        urls,
+        tuple(ids),
+        start,
+        start + length,
+        None if np.isnat(times).all() else times,
+        None if np.isnan(seconds).all() else seconds,
+    )
 
 
 _UNITS = {
@@ -96,12 +107,38 @@ def decode_times(values: npt.NDArray[Any], units: str | None) -> npt.NDArray[np.
     return np.asarray(zero + (values.astype(np.int64) * _UNITS[unit]).astype("timedelta64[ns]"))
 
 
+def _rates(store: ChunkStore, sequence: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the sample rate of sequences in Hz, NaN where nothing states one."""
+    table = store.sequences
+    if "sample_rate" in table.columns:
+        rates = np.asarray(table.column("sample_rate"), np.float64)[sequence]
+        return np.where(rates > 0, rates, np.nan)
+    stated = [
+        a["sample_rate"]
+        for a in (*(f.attrs for f in store.fields.values()), store.attrs)
+        if "sample_rate" in a
+    ]
+    return np.full(len(sequence), float(stated[0]) if stated else np.nan)
+
+
 def _times(
-    store: ChunkStore, sequence: npt.NDArray[np.int64], start: npt.NDArray[np.int64]
+    store: ChunkStore,
+    sequence: npt.NDArray[np.int64],
+    start: npt.NDArray[np.int64],
+    rates: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.datetime64] | None:
-    """Return the time of some obs: read from the clock field, else start plus obs at the rate."""
+    """Return the time of some obs: read from the clock field, else start time and rate."""
     if "time" in store.fields:
         at = store.sequences.offsets[sequence] + start
-        values = np.concatenate([store.read("time", int(i), int(i) + 1) for i in at])
-        return decode_times(values, store.fields["time"].units)
-    return None
+        outs = [np.empty(1, store.fields["time"].np_dtype) for _ in at]
+        store.read_ranges("time", at.tolist(), (at + 1).tolist(), outs)
+        return decode_times(np.concatenate(outs), store.fields["time"].units)
+    if "start_time" not in store.sequences.columns:
+        return None
+    began = np.asarray(store.sequences.column("start_time"))[sequence]
+    if began.dtype.kind not in "iuf":
+        return None
+    known = np.isfinite(began) & np.isfinite(rates)
+    whole = np.rint(np.where(known, began, 0) * 1e6).astype("datetime64[us]").astype("datetime64[ns]")
+    steps = np.rint(np.where(known, start * (1e9 / rates), 0)).astype("timedelta64[ns]")
+    return np.where(known, whole + steps, np.datetime64("NaT", "ns"))

@@ -189,7 +189,7 @@ def make_plan(
     total = n_blocks(chosen)
     block_text = "/".join(str(b) for b in sorted(set(chosen.values())))
     if whole:
-        per_rank = max(lane_groups, wanted // lane_groups * lane_groups) if lanes == "auto" else wanted
+        per_rank = _even(max(1, wanted // lane_groups)) * lane_groups if lanes == "auto" else wanted
         reason = (
             f"everything that windows touch ({sizes.touched} obs of {sizes.bytes_per_obs} bytes) fits, "
             f"so each chunk is decoded once; {per_rank} lanes a rank, blocks of {block_text} obs"
@@ -222,6 +222,7 @@ def make_plan(
             most = max(1, min(wanted // lane_groups, total // (2 * share)))
             while per_group < most and lane_groups * (per_group + 1 + ahead_of(per_group + 1)) <= room:
                 per_group += 1
+            per_group = _even(per_group)
         per_rank = per_group * lane_groups
         slots = min(
             room, lane_groups * (per_group + max(ahead_of(per_group), min(total, room // lane_groups)))
@@ -251,6 +252,11 @@ def make_plan(
         memory_limit=limit,
         reason=reason,
     )
+
+
+def _even(lanes: int) -> int:
+    """Return a few lanes less, so that 2, 4 or 8 ranks could share them: a run may go on with other ranks."""
+    return lanes // 8 * 8 if lanes >= 8 else 1 << (lanes.bit_length() - 1)
 
 
 def _choose_passes(sizes: Sizes, whole: bool, lanes: int, batch: int, blocks: int) -> tuple[int, str]:

@@ -197,6 +197,7 @@ class WindowLoader:
         self.blocks = self._make_blocks()
         self._schedules: dict[int, tuple[Population, EpochSchedule]] = {}
         self._residency: Residency | None = None
+        self._residency_groups = 0
 
     # ---- what there is
 
@@ -295,8 +296,11 @@ class WindowLoader:
 
     def _resident(self, groups: int) -> Residency:
         """Return the residency, sized for a share of the lane groups; made on first use."""
+        if self._residency is not None and self._residency_groups != groups and not self.plan.whole:
+            self.close()
         if self._residency is None:
             plan = self.plan
+            self._residency_groups = groups
             if not plan.whole and groups < self.lane_groups:
                 share = max(plan.slots * groups // self.lane_groups, 1)
                 plan = replace(plan, slots=share, arena_bytes=share * plan.arena_bytes // plan.slots)
@@ -466,7 +470,9 @@ class WindowLoader:
         for key, cut in self.cuts.items():
             channel = 0
             place = at + cut.offset if cut.offset else at
-            valid = np.clip(room - cut.offset, 0, cut.length)
+            valid = (
+                np.minimum(room, cut.length) if cut.offset == 0 else np.clip(room - cut.offset, 0, cut.length)
+            )
             for name in cut.fields:
                 array = residency.arrays[name]
                 cut_out(
@@ -497,8 +503,9 @@ class WindowLoader:
         for out in outs.values():
             out[lost] = out[source]
         for name in ROW:
-            values = getattr(rows, name)
+            values = getattr(rows, name).copy()
             values[lost] = values[source]
+            setattr(rows, name, values)
         with residency.lock:
             residency.counters.windows_replaced += n_bad
 

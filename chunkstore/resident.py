@@ -427,6 +427,8 @@ class Session:
         if most < wanted:
             stop = int(self.first[most])
             most = int(np.searchsorted(self.first, stop))
+        if most <= self._ready and not self._stop:
+            return stop
         with r.lock:
             began = None
             while self._ready < most:

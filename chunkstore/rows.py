@@ -46,8 +46,11 @@ class Rows:
         self.store, self.sequence, self.start, self.room, self.block = store, sequence, start, room, block
 
     def part(self, low: int, high: int) -> Rows:
-        """Return a copy of rows [low, high)."""
-        return Rows(*(getattr(self, name)[low:high].copy() for name in ROW))
+        """Return rows [low, high), as views."""
+        part = slice(low, high)
+        return Rows(
+            self.store[part], self.sequence[part], self.start[part], self.room[part], self.block[part]
+        )
 
 
 class RowPlanner:
@@ -70,16 +73,14 @@ class RowPlanner:
         self.kept: dict[str, NDArray[Any]] = {}
 
     def take(self, group: int, first: int, draws: int) -> Rows:
-        """Return a copy of the rank's rows of draws [first, first + draws) of a group."""
+        """Return the rank's rows of draws [first, first + draws) of a group."""
         have = self._ahead.get(group)
         if have is None or not (have[0] <= first and first + draws <= have[1]):
             have = self._ahead[group] = self._plan(group, first, draws)
         low, _, rows = have
         a = -(-(first - low) // self.world_size)
         b = a + len(range(self.rank, draws, self.world_size))
-        return Rows(
-            *(getattr(rows, name)[a:b].copy() for name in ("store", "sequence", "start", "room", "block"))
-        )
+        return rows.part(a, b)
 
     @property
     def blocks(self) -> Blocks:

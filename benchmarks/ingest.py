@@ -326,7 +326,8 @@ def plan(quick: bool) -> dict:
     """1,000 files of 1 GB in blocks of 25 kB, as the Avro scan makes parts of them, then the plan."""
     from chunkstore.layout import FieldSpec
     from ingest.dry import tell_plan
-    from ingest.plan import Choices, make_plan
+    from ingest.memory import Choices
+    from ingest.plan import make_plan
     from ingest.protocol import Part, Scan
 
     files, blocks = (100, 40_000) if quick else (1000, 40_000)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from chunkstore.layout import parse_bytes
 from ingest.inputs import expand, is_url
 from ingest.job import Execution, IngestResult, plan_job, run_job
-from ingest.plan import Choices
+from ingest.memory import Choices
 from ingest.progress import make_progress
 from ingest.sources import open_source
 

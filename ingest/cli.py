@@ -178,7 +178,7 @@ def _run(source: str, own: set[str], values: Mapping[str, Any]) -> int:
         typer.echo(tell_plan(planned, cores))
         if source == "avro":
             from ingest.inputs import expand
-            from ingest.sources.avro import describe
+            from ingest.sources.avro.describe import describe
 
             typer.echo(f"{'decoder':<10} {describe(expand(inputs, ('.avro',)), **options).decoder}")
         return 0

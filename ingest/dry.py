@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ingest.memory import row_bytes
 from ingest.place import task_borders
-from ingest.plan import row_bytes
 from ingest.progress import human_bytes
 
 if TYPE_CHECKING:

@@ -19,36 +19,33 @@ import numpy as np
 from chunkstore.errors import ConfigError, IngestError, InputError, NotAStoreError, StoreExistsError
 from chunkstore.places import open_place
 from chunkstore.skeleton import create_store, open_skeleton
-from ingest.assemble import Slices
+from ingest.difference import changed_files, difference
 from ingest.exchange import gather, scratch_is_whole
 from ingest.faults import MaxBad, fault_from_json
 from ingest.finish import Finished, Sequences, conflict, finish
 from ingest.folder import open_folder
 from ingest.ledger import Ledger, Lock, ledger_url
-from ingest.place import task_borders
-from ingest.plan import Job, Plan, changed_files, choose_layout, difference, make_plan
+from ingest.memory import choose_layout
+from ingest.plan import Job, Plan, make_plan
 from ingest.report import build_report, write_faults
 from ingest.rows import Account
 from ingest.run import make_runner
 from ingest.sources import open_source
-from ingest.stage import StageTask, stage, summary
-from ingest.write import PlacedTask, StagedTask, write_placed, write_staged
+from ingest.stage import stage, summary
+from ingest.tasks import PlacedTasks, stage_task, staged_task
+from ingest.write import StagedTask, write_placed, write_staged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from chunkstore.layout import Layout
-    from ingest.exchange import Exchange
-    from ingest.folder import Folder
-    from ingest.plan import Choices
+    from ingest.memory import Choices
     from ingest.progress import Progress
     from ingest.run import Runner
 
 __all__ = ["Execution", "IngestResult", "plan_job", "run_job"]
 
 log = logging.getLogger(__name__)
-#: slices and segments that a task may carry itself
-INLINE = 500
 
 
 @dataclass(frozen=True)
@@ -420,23 +417,12 @@ class _Work:
         assert layout is not None
         assert places is not None
         self._create(plan, layout)
-        borders = task_borders(layout, places.start)
-        offsets = np.concatenate([[0], np.cumsum(places.rowsize)]).astype(np.int64)
-        if borders.size == 1:
-            borders = np.zeros(2, np.int64)  # nothing to store, but parts to answer for
-        count = borders.size - 1
-
-        def make(index: int) -> PlacedTask:
-            a, b = int(borders[index]), int(borders[index + 1])
-            start, stop = a * layout.shard, min(b * layout.shard, layout.n_obs)
-            lo, hi = places.touching(start, stop)
-            parts = tuple((plan.parts[int(places.part[i])], int(places.start[i])) for i in range(lo, hi))
-            return PlacedTask(index, (a, b), parts, _inside(offsets, start, stop), index == count - 1)
-
+        tasks = PlacedTasks.of(plan)
+        count = len(tasks)
         self._map(
             "write",
             count,
-            make=make,
+            make=tasks.__getitem__,
             work=partial(write_placed, job),
             runner=runner,
             finished=self._is_written(),
@@ -446,14 +432,6 @@ class _Work:
 
     def _exchange(self, plan: Plan, job: Job, runner: Runner) -> tuple[Sequences, int, list[Any]]:
         scratch = open_folder(job.scratch, self.how.storage_options)
-        known = plan.keys or None
-
-        def make_stage(index: int) -> StageTask:
-            low, high = int(plan.groups[index]), int(plan.groups[index + 1])
-            parts = tuple(plan.parts[i] for i in range(low, high))
-            placed = known is not None and all(p.sequence >= 0 for p in parts)
-            keys = tuple(plan.keys[p.sequence] for p in parts) if placed else None
-            return StageTask(index, parts, keys, plan.key_order)
 
         kept = self.ledger.get_json("place.json") if self.how.resume else None
 
@@ -463,7 +441,7 @@ class _Work:
         self._map(
             "stage",
             plan.n_stage_tasks,
-            make=make_stage,
+            make=partial(stage_task, plan),
             work=partial(stage, job),
             runner=runner,
             finished=whole,
@@ -542,37 +520,3 @@ class _Work:
             write_faults(self.how.report, [*self._faults(plan), *faults])
         open_folder(scratch, self.how.storage_options).delete_all()
         return IngestResult(report["exit_code"], self.out, report)
-
-
-def _inside(offsets: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Sequence starts within [start, stop)."""
-    low, high = np.searchsorted(offsets, [start, stop])
-    return np.unique(offsets[low:high])
-
-
-def staged_task(
-    index: int,
-    shards: tuple[int, int],
-    layout: Layout,
-    exchange: Exchange,
-    *,
-    offsets: np.ndarray,
-    scratch: Folder,
-) -> StagedTask:
-    """Cut out of the exchange what one write task needs; a long list travels through scratch."""
-    start, stop = shards[0] * layout.shard, min(shards[1] * layout.shard, layout.n_obs)
-    lo, hi = exchange.places.touching(start, stop)
-    own = exchange.places.slice[lo:hi]
-    segments, local = np.unique(exchange.segment_of[own], return_inverse=True)
-    slices: Slices | str = Slices(
-        tuple(exchange.segments[i] for i in segments.tolist()),
-        local.astype(np.int64),
-        exchange.row[own],
-        exchange.places.start[lo : hi + 1],
-        exchange.places.cluster[lo:hi],
-    )
-    if own.size + 10 * segments.size > INLINE and isinstance(slices, Slices):
-        name = f"task/{index:06d}.npz"
-        scratch.put(name, slices.dump())
-        slices = name
-    return StagedTask(index, shards, slices, _inside(offsets, start, stop))

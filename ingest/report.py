@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from chunkstore.errors import IngestError
 from ingest.faults import FaultCount, fault_from_json, fault_to_json
 from ingest.inputs import is_url
-from ingest.plan import row_bytes
+from ingest.memory import row_bytes
 from ingest.progress import human_bytes
 
 if TYPE_CHECKING:

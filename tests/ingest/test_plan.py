@@ -11,15 +11,9 @@ from hypothesis import strategies as st
 
 from chunkstore.errors import ConfigError, IngestError, MemoryLimitError
 from chunkstore.layout import FieldSpec
-from ingest.plan import (
-    BASE_MEMORY,
-    Choices,
-    changed_files,
-    choose_layout,
-    difference,
-    make_plan,
-    write_memory,
-)
+from ingest.difference import changed_files, difference
+from ingest.memory import BASE_MEMORY, Choices, choose_layout, write_memory
+from ingest.plan import make_plan
 from ingest.protocol import Part, Scan
 
 MIB = 1 << 20

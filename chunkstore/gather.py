@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["cut_windows"]
+__all__ = ["cut_stack", "cut_windows"]
 
 
 @njit(cache=True, nogil=True)
@@ -27,6 +27,19 @@ def _scalar_first(arena: Any, at: Any, valid: Any, out: Any, channel: Any) -> No
             row[w] = source[w]
         for w in range(n, width):
             row[w] = 0
+
+
+@njit(cache=True, nogil=True)
+def _scalars_first(stack: Any, which: Any, at: Any, valid: Any, out: Any) -> None:
+    width = out.shape[2]
+    for b in range(at.size):
+        start, n = at[b], min(valid[b], width)
+        for c in range(which.size):
+            source, row = stack[which[c], start : start + n], out[b, c]
+            for w in range(n):
+                row[w] = source[w]
+            for w in range(n, width):
+                row[w] = 0
 
 
 @njit(cache=True, nogil=True)
@@ -95,6 +108,37 @@ def _vector_only(arena: Any, at: Any, valid: Any, out: Any) -> None:
             row[w] = source[w]
         for w in range(n, width * items):
             row[w] = 0
+
+
+def cut_stack(
+    stack: NDArray[Any],
+    which: NDArray[np.int64],
+    at: NDArray[np.int64],
+    valid: NDArray[np.int64],
+    out: NDArray[Any],
+) -> None:
+    """Copy windows of several scalar fields of one dtype at once, channels first.
+
+    Parameters
+    ----------
+    stack : array[fields, obs]
+        Resident values, C-contiguous.
+    which : int64[channels]
+        Row of ``stack`` of each channel.
+    at, valid
+        As in :func:`cut_windows`.
+    out : array[batch, channels, width]
+        The batch, C-contiguous.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> out = np.empty((1, 2, 3), np.int64)
+    >>> cut_stack(np.arange(10).reshape(2, 5), np.array([1, 0]), np.array([1]), np.array([3]), out)
+    >>> out.tolist()
+    [[[6, 7, 8], [1, 2, 3]]]
+    """
+    _scalars_first(stack, which, at, valid, out)
 
 
 def cut_windows(

@@ -24,7 +24,7 @@ from chunkstore.channels import (
     target_cuts,
 )
 from chunkstore.errors import ConfigError, CorruptDataError, MemoryLimitError
-from chunkstore.gather import cut_windows
+from chunkstore.gather import cut_stack, cut_windows
 from chunkstore.layout import parse_bytes
 from chunkstore.permute import derive_key, sides
 from chunkstore.resident import Counters, Residency, Session
@@ -198,6 +198,7 @@ class WindowLoader:
         self._schedules: dict[int, tuple[Population, EpochSchedule]] = {}
         self._residency: Residency | None = None
         self._residency_groups = 0
+        self._stacks: dict[str, tuple[NDArray[Any], NDArray[np.int64]]] = {}
 
     # ---- what there is
 
@@ -309,10 +310,7 @@ class WindowLoader:
                 if plan.whole
                 else plan.slots * plan.slot_obs
             )
-            arrays: dict[str, NDArray[Any]] = {}
-            for name in self.field_names:
-                spec = self.stores[0].fields[name]
-                arrays[name] = self._array(spec.shape(obs), spec.np_dtype)
+            arrays = self._arena(obs)
             hook = getattr(self._allocate, "loaded", None)
             self._residency = Residency(
                 self.stores,
@@ -325,11 +323,22 @@ class WindowLoader:
             )
         return self._residency
 
-    def _array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        if self._allocate == "numpy":
-            return np.empty(shape, dtype)
-        made: NDArray[Any] = self._allocate(shape, dtype)
-        return made
+    def _arena(self, obs: int) -> dict[str, NDArray[Any]]:
+        """Return room for ``obs`` of each field; scalar fields of one dtype are rows of one array."""
+        specs = {name: self.stores[0].fields[name] for name in self.field_names}
+        self._stacks = {}
+        if self._allocate != "numpy":
+            return {name: self._allocate(spec.shape(obs), spec.np_dtype) for name, spec in specs.items()}
+        arrays = {n: np.empty(s.shape(obs), s.np_dtype) for n, s in specs.items() if s.items}
+        for dtype in {s.np_dtype for s in specs.values() if not s.items}:
+            names = [n for n, s in specs.items() if not s.items and s.np_dtype == dtype]
+            stack = np.empty((len(names), obs), dtype)
+            arrays |= dict(zip(names, stack, strict=True))
+            for key, cut in self.cuts.items():
+                plain = all(self._scales.get((key, n)) is None for n in cut.fields)
+                if plain and not self._channels_last and set(cut.fields) <= set(names):
+                    self._stacks[key] = (stack, np.array([names.index(n) for n in cut.fields], np.int64))
+        return arrays
 
     # ---- iteration
 
@@ -473,6 +482,9 @@ class WindowLoader:
             valid = (
                 np.minimum(room, cut.length) if cut.offset == 0 else np.clip(room - cut.offset, 0, cut.length)
             )
+            if key in self._stacks:
+                cut_stack(*self._stacks[key], place, valid, outs[key][part])
+                continue
             for name in cut.fields:
                 array = residency.arrays[name]
                 cut_out(
@@ -514,6 +526,7 @@ class WindowLoader:
     def close(self) -> None:
         """End threads of an iteration and give the arena back; the loader may be used again."""
         residency, self._residency = self._residency, None
+        self._stacks = {}
         if residency is not None and residency.session is not None:
             residency.session.close()
 
@@ -526,7 +539,7 @@ class WindowLoader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_residency": None, "_schedules": {}}
+        return self.__dict__ | {"_residency": None, "_schedules": {}, "_stacks": {}}
 
 
 def _limited(batches: Iterator[tuple[int, int, int]], n: int) -> Iterator[tuple[int, int, int]]:

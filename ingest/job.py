@@ -285,6 +285,8 @@ class _Work:
     def settle(self, plan: Plan) -> None:
         """Bring ledger and plan together: the same plan goes on, another is refused with the difference."""
         old = self.ledger.get_json("plan.json")
+        if old is not None and not isinstance(old, dict):
+            old = {}  # not a plan of ours: it will differ
         if self.how.resume and old is not None:
             if old.get("hash") != plan.hash:
                 raise InputError(self._changed(old, plan))

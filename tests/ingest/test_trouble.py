@@ -22,6 +22,7 @@ from chunkstore.errors import (
     IngestError,
     InputError,
     MemoryLimitError,
+    NotAStoreError,
     SourceChangedError,
     StoreExistsError,
 )
@@ -230,6 +231,18 @@ def test_another_job_is_refused_with_the_difference(folder, tmp_path, monkeypatc
         run(folder, tmp_path / "o.zarr", resume=True)
 
 
+@pytest.mark.parametrize("forged", [b"[]", b'{"hash": 5}', b"{", b"\xff\xfe", b'{"fields": [{"name": "x"}]}'])
+def test_a_forged_plan_is_another_plan(folder, tmp_path, monkeypatch, forged):
+    with monkeypatch.context() as patch:
+        full_disk(patch, 3)
+        with pytest.raises(IngestError):
+            run(folder, tmp_path / "o.zarr")
+    (Path(ledger_url(str(tmp_path / "o.zarr"))) / "plan.json").write_bytes(forged)
+    with pytest.raises((InputError, NotAStoreError), match="overwrite"):
+        run(folder, tmp_path / "o.zarr", resume=True)
+    run(folder, tmp_path / "o.zarr", overwrite=True)
+
+
 @pytest.mark.parametrize("damage", ["gone", "short", "flipped"])
 def test_a_shard_that_is_not_what_was_written_is_written_again(folder, tmp_path, monkeypatch, wanted, damage):
     with monkeypatch.context() as patch:
@@ -303,9 +316,8 @@ def test_a_lock_of_another_machine_that_still_beats_is_respected(folder, tmp_pat
 
 
 def test_a_task_of_a_job_that_lost_its_lock_writes_nothing(folder, tmp_path, monkeypatch):
-    from ingest import job, worker
+    from ingest import job
 
-    monkeypatch.setattr(worker, "_FENCE_SECONDS", -1.0)
     real = job.gather
 
     def steal(plan, ledger, scratch):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from ingest.sources.audio.codes import CODES
 from ingest.sources.audio.options import AudioOptions
-from ingest.sources.audio.source import CODES, AudioSource
+from ingest.sources.audio.source import AudioSource
 
 __all__ = ["CODES", "AudioOptions", "AudioSource"]

@@ -7,6 +7,8 @@ indices of at most ``MOST_SHARDS`` shards a field.
 
 from __future__ import annotations
 
+import json
+import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +18,9 @@ from chunkstore.text import counted, human_bytes, human_number, human_seconds
 if TYPE_CHECKING:
     from chunkstore.store import ChunkStore
 
-__all__ = ["describe", "show", "stored_bytes"]
+__all__ = ["describe", "ingest_report", "show", "stored_bytes"]
+
+logger = logging.getLogger(__name__)
 
 #: Shard indices that are read to add up a field's stored bytes; beyond, the sum is an estimate.
 MOST_SHARDS = 64
@@ -48,6 +52,7 @@ def describe(store: ChunkStore) -> dict[str, Any]:
     """
     own = dict(store.attrs.get("chunkstore", {}))
     complete = store.status == "complete"
+    told = ingest_report(store) if complete else {}
     return {
         "url": store.url,
         "status": store.status,
@@ -64,13 +69,56 @@ def describe(store: ChunkStore) -> dict[str, Any]:
         "sequences": _sequences(store) if complete else None,
         "splits": _splits(store) if complete else {},
         "gaps": _gaps(store) if complete else None,
-        "faults": own.get("faults", {}),
-        "provenance": {
-            k: v
-            for k, v in own.items()
-            if k in ("source", "inputs", "options", "versions", "ingest", "provenance")
-        },
+        "faults": told.get("faults", {}),
+        "provenance": {**own.get("provenance", {}), **_ingest(told)},
         "attributes": {k: v for k, v in store.attrs.items() if k != "chunkstore"},
+    }
+
+
+def ingest_report(store: ChunkStore) -> dict[str, Any]:
+    """Return what an ingest left in the ledger beside the store (``STORE.ledger/report.json``), if anything.
+
+    A ledger may be deleted, and a store copied without it; one that tells of another store is ignored.
+
+    Examples
+    --------
+    >>> from chunkstore.examples import small_store
+    >>> ingest_report(small_store())
+    {}
+    """
+    from chunkstore.errors import ChunkstoreError
+    from chunkstore.places import open_place
+
+    url, options = store._arguments[:2]  # noqa: SLF001 - the same place and credentials
+    try:
+        data = open_place(f"{str(url).rstrip('/')}.ledger", options).get("report.json")
+        found = json.loads(data) if data is not None else {}
+    except (OSError, ValueError, ChunkstoreError) as error:
+        logger.debug("no report beside %s: %s", store.url, error)
+        return {}
+    if not isinstance(found, dict) or (found.get("obs"), found.get("sequences")) != (
+        store.n_obs,
+        store.n_sequences,
+    ):
+        return {}
+    return found
+
+
+def _ingest(told: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of an ingest's report that tells where the data came from."""
+    rows, files = told.get("rows"), told.get("files")
+    if not isinstance(rows, dict) or not isinstance(files, list):
+        return {}
+    seconds = told.get("seconds")
+    return {
+        "ingest": {
+            "files": len(files),
+            "first_file": files[0].get("file") if files and isinstance(files[0], dict) else None,
+            "rows": ", ".join(f"{name} {count:,}" for name, count in rows.items()),
+            "bytes": told.get("bytes_in"),
+            "seconds": seconds.get("all") if isinstance(seconds, dict) else None,
+            "workers": told.get("workers"),
+        }
     }
 
 
@@ -459,10 +507,11 @@ def provenance_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
             if name.endswith("seconds") and isinstance(value, (int, float)):
                 text = human_seconds(float(value))
+            elif name.endswith("bytes") and isinstance(value, int):
+                text = human_bytes(value)
             lines.append((name, text if len(text) <= 160 else text[:157] + "..."))
 
-    for key, value in found["provenance"].items():
-        walk("" if isinstance(value, dict) else key, value)
+    walk("", found["provenance"])
     return lines
 
 

@@ -121,3 +121,29 @@ def test_a_dataset_shows_its_facts():
     assert "<td style='white-space:normal'>7 &lt; 8</td>" in notebook.dataset_html(
         "D", [("windows", "7 < 8")]
     )
+
+
+def test_faults_and_rows_come_from_the_ledger_beside_the_store(place):
+    ledger = place.with_name(place.name + ".ledger")
+    ledger.mkdir()
+    told = {
+        "obs": 12,
+        "sequences": 3,
+        "faults": {"avro-truncated": 2},
+        "rows": {"rows_in": 14, "stored": 12},
+        "files": [{"file": "a.avro"}, {"file": "b.avro"}],
+        "seconds": {"all": 3.5},
+    }
+    (ledger / "report.json").write_text(json.dumps(told))
+    found = info.describe(chunkstore.open_store(place))
+    assert found["faults"] == {"avro-truncated": 2}
+    assert ("fault", "avro-truncated: 2") in info.headline(found)
+    assert ("ingest.rows", "rows_in 14, stored 12") in info.provenance_rows(found)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"obs": 13, "sequences": 3, "faults": {"x": 1}}', '{"obs": 12}'])
+def test_a_ledger_of_something_else_is_ignored(place, text):
+    ledger = place.with_name(place.name + ".ledger")
+    ledger.mkdir()
+    (ledger / "report.json").write_text(text)
+    assert info.describe(chunkstore.open_store(place))["faults"] == {}

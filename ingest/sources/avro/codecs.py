@@ -16,7 +16,7 @@ from chunkstore.errors import MissingDependencyError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CODECS", "CodecError", "Limits", "available", "decompress", "require"]
+__all__ = ["CODECS", "CodecError", "Limits", "available", "decompress", "decompress_into", "require"]
 
 
 class CodecError(Exception):
@@ -129,8 +129,7 @@ def _zstandard(data: bytes, limit: int) -> memoryview:
         try:
             done = int(cramjam.zstd.decompress_into(data, out))
         except Exception as error:
-            full = "whole buffer" in str(error) or "write zero" in str(error).lower()
-            if not full:
+            if not _full(error):
                 raise CodecError("avro-decompress", f"the block does not decompress: {error}") from error
             if size >= limit:
                 raise _bomb(limit, len(data)) from error
@@ -195,3 +194,45 @@ def decompress(codec: str, data: bytes, limit: int) -> bytes | bytearray | memor
     b'abc'
     """
     return CODECS[codec][0](data, limit)
+
+
+def decompress_into(codec: str, data: memoryview, room: memoryview, limit: int) -> int:
+    """Decompress one block to where its bytes are wanted; return how many they are, or -1 for want of room.
+
+    Parameters
+    ----------
+    codec
+        One of :data:`CODECS`.
+    data
+        Encoded bytes.
+    room
+        Where to write; what lies behind the decoded bytes may be overwritten too.
+    limit
+        Largest decoded size that is accepted, in bytes.
+
+    Raises
+    ------
+    CodecError
+        As :func:`decompress`.
+    """
+    if codec == "zstandard" and len(room):
+        import cramjam
+
+        try:
+            return int(cramjam.zstd.decompress_into(data, room[:limit]))
+        except Exception as error:
+            if not _full(error):
+                raise CodecError("avro-decompress", f"the block does not decompress: {error}") from error
+            if len(room) >= limit:
+                raise _bomb(limit, len(data)) from error
+            return -1
+    out = decompress(codec, bytes(data), limit)
+    if len(out) > len(room):
+        return -1
+    room[: len(out)] = out
+    return len(out)
+
+
+def _full(error: Exception) -> bool:
+    """Whether a decoder's error says that its output was too small."""
+    return "whole buffer" in str(error) or "write zero" in str(error).lower()

@@ -32,6 +32,7 @@ MAX_HEADER = 64 << 20
 #: rows above which a claim is not believed whatever else holds
 MAX_ROWS = 1 << 40
 _CAPACITY = 1 << 18
+_CHAIN = 64  # blocks with damaged markers, one after the other, that are told apart
 _SMALL = 64  # window that holds a marker and the next block's two numbers
 _WIDE = 1 << 20
 
@@ -267,19 +268,29 @@ class _Walk:
         return Damage(code, message, head, resume, self.index, count, size)
 
     def _block_ends(self, head: int, marker: int) -> bool:
-        """Whether the block at ``head`` ends exactly at ``marker`` (-1: at the end of the file)."""
-        if marker < 0:
-            return head == self.source.size
-        state = np.zeros(6, np.int64)
-        state[0] = head
+        """Whether blocks from ``head`` on lead exactly to ``marker`` (-1: to the end of the file).
+
+        The markers between may be damaged too; each of those blocks is looked at again in its turn.
+        """
         one = np.empty(1, np.int64)
-        data = np.frombuffer(self.source.read(head, 20), np.uint8)
-        status = wk.walk_window(
-            data, head, state, self.source.size, self.source.size, self.marker, one, one, one, one
-        )
-        return bool(
-            status in (wk.NEED, wk.DONE, wk.FULL, wk.SYNC) and state[2] and state[3] + state[5] == marker
-        )
+        total = self.source.size
+        for _ in range(_CHAIN):
+            if marker < 0 and head == total:
+                return True
+            state = np.zeros(6, np.int64)
+            state[0] = head
+            data = np.frombuffer(self.source.read(head, 20), np.uint8)
+            # A marker that no block has: the kernel stops at the end of this one, whatever stands there.
+            wk.walk_window(data, head, state, total, total, ~self.marker, one, one, one, one)
+            if not state[2]:  # no two numbers, or more bytes than there are
+                return False
+            ends = int(state[3] + state[5])
+            if ends == marker:
+                return True
+            if 0 <= marker < ends:
+                return False
+            head = ends + SYNC_SIZE
+        return False
 
 
 def walk(

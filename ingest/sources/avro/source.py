@@ -31,7 +31,7 @@ from ingest.sources.avro.rows import RowMaker
 from ingest.sources.avro.survey import believed, limits_of, lost_rows, survey_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from ingest.protocol import Part
     from ingest.sources.avro.columns import Plan
@@ -342,6 +342,8 @@ class _Reading:
         self.least = least
         self.plan = plan
         self.placed = owner.placed
+        self.arena: bytearray | None = None
+        """Room for decompressed blocks, used again and again."""
         self.maker = RowMaker(part, plan, placed=owner.placed)
 
     def batches(self) -> Iterator[Batch]:
@@ -405,40 +407,57 @@ class _Reading:
         view = memoryview(raw)
         i = 0
         while i < hi - lo:
-            pieces: list[bytes | bytearray | memoryview] = []
-            starts_list: list[int] = []
-            stops_list: list[int] = []
-            problems = {}
-            total, j = 0, i
-            while j < hi - lo and (j == i or total < _ARENA):
-                starts_list.append(total)
-                if use[j]:
-                    begin, size = int(begins[j]), int(sizes[j])
-                    try:
-                        piece = codecs.decompress(
-                            self.header.codec, bytes(view[begin : begin + size]), self.limits.decoded(size)
-                        )
-                        pieces.append(piece)
-                        total += len(piece)
-                        stops_list.append(total)
-                    except codecs.CodecError as error:
-                        problems[j - i] = (error.code, str(error))
-                        stops_list.append(total - 1)
-                else:
-                    stops_list.append(total - 1)
-                j += 1
-            arena = np.frombuffer(b"".join(pieces), np.uint8)
-            yield from self._decode(
-                table,
-                lo + i,
-                lo + j,
-                use[i:j],
-                arena,
-                np.array(starts_list, np.int64),
-                np.array(stops_list, np.int64),
-                problems,
-            )
-            i = j
+            i = yield from self._packed(table, lo, hi, i, use, view, begins)
+
+    def _packed(  # noqa: PLR0917 # private: one run of blocks
+        self,
+        table: BlockTable,
+        lo: int,
+        hi: int,
+        i: int,
+        use: np.ndarray,
+        view: memoryview,
+        begins: np.ndarray,
+    ) -> Generator[Batch, None, int]:
+        """Decompress blocks from the ``i``-th on into one arena, decode them; return the next block."""
+        arena = bytearray(_ARENA + _ARENA // 2) if self.arena is None else self.arena
+        starts: list[int] = []
+        stops: list[int] = []
+        problems: dict[int, tuple[str, str]] = {}
+        total, j = 0, i
+        while j < hi - lo and (j == i or total < _ARENA):
+            starts.append(total)
+            stops.append(total - 1)  # bad until it is good
+            if use[j]:
+                size = int(table.sizes[lo + j])
+                data = view[int(begins[j]) : int(begins[j]) + size]
+                limit = self.limits.decoded(size)
+                try:
+                    done = -1
+                    with memoryview(arena) as room:
+                        done = codecs.decompress_into(self.header.codec, data, room[total:], limit)
+                    if done < 0:
+                        more = codecs.decompress(self.header.codec, bytes(data), limit)
+                        arena = arena[:total] + more + bytes(_ARENA // 4)
+                        done = len(more)
+                    total += done
+                    stops[-1] = total
+                except codecs.CodecError as error:
+                    problems[j - i] = (error.code, str(error))
+            j += 1
+        self.arena = arena if len(arena) <= 4 * _ARENA else None
+        decoded = self._decode(
+            table,
+            lo + i,
+            lo + j,
+            use[i:j],
+            np.frombuffer(memoryview(arena)[:total], np.uint8),
+            np.array(starts, np.int64),
+            np.array(stops, np.int64),
+            problems,
+        )
+        yield from decoded
+        return j
 
     def _decode(  # noqa: PLR0917 # private: one run of blocks
         self,

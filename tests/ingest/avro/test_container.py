@@ -168,3 +168,14 @@ def test_a_remote_file_is_walked_through_ranges(avro, tmp_path):
     with open_input("memory://walk/a.avro") as source:
         counts, damage, _ = walked(source)
     assert (counts, damage) == (list(range(1, 2000)), [])
+
+
+def test_markers_of_several_blocks_in_a_row_may_be_damaged(avro, tmp_path):
+    sizes = [5, 7, 3, 1, 2]
+    data = bytearray(avro.container(LONG, [(n, bytes([n]) * n) for n in sizes]))
+    for n in (7, 3, 2):
+        data[data.index(bytes([n]) * n + avro.SYNC) + n + 2] ^= 64
+    with opened(tmp_path, bytes(data)) as source:
+        counts, damage, _ = walked(source)
+        assert counts == [5, 1]
+        assert [(d.code, d.rows) for d in damage] == [("avro-sync-mismatch", n) for n in (7, 3, 2)]

@@ -469,3 +469,20 @@ def test_the_package_is_light_until_it_decodes():
     code = "import sys, ingest.sources.avro as a; print('numba' in sys.modules, callable(a.scan_text))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]
+
+
+@pytest.mark.parametrize("codec", ["deflate", "snappy", "zstandard"])
+def test_blocks_larger_than_the_room_for_them_are_read(avro, tmp_path, codec):
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "pad", "type": "bytes"}, {"name": "x", "type": "int"}],
+    }
+    noise = np.random.default_rng(0).integers(0, 256, 50_000, np.uint8).tobytes()
+    records = [{"pad": noise * (60 if i in (3, 7) else 1), "x": i} for i in range(40)]
+    records[5]["pad"] = noise * 300
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.bytes(schema, records, codec, sync_interval=100_000))
+    got = avro.read(path, sequence_per="file", fields="x")
+    assert not got.faults
+    assert got.columns["x"].tolist() == list(range(40))

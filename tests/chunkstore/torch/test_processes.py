@@ -26,7 +26,10 @@ SIZES = (150, 40, 333, 8, 260, 0, 97, 512)
 W = 24
 STARTS = Counter((s, p) for s, n in enumerate(SIZES) for p in range(n - W + 1))
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*use of fork\\(\\) may lead to deadlocks:DeprecationWarning"),
+]
 
 
 def dataset(path, **options):
@@ -171,6 +174,7 @@ def finish(child, log):
     return [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_at_4_ranks_goes_on_at_2_and_at_1_and_every_window_comes_once(path, tmp_path):
     log = tmp_path / "out.txt"
     lines = finish(run(log, "ranks", path, tmp_path), log)
@@ -180,7 +184,7 @@ def test_a_checkpoint_at_4_ranks_goes_on_at_2_and_at_1_and_every_window_comes_on
     assert seen == STARTS
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_behind_its_last_step_and_leaves_nothing(path, tmp_path, workers):
     log, out = tmp_path / "log.jsonl", tmp_path / "out.txt"
     child = run(out, "train", path, log, workers)

@@ -148,6 +148,14 @@ class Plan:
     """Path -> why it is not stored."""
     check_text: bool = True
     """Whether skipped text must be valid UTF-8."""
+    cuts: tuple[KeyColumn, ...] = ()
+    """Text a change of which cuts a sequence; it is compared and not stored."""
+
+    @property
+    def words(self) -> tuple[KeyColumn, ...]:
+        """All that is gathered in dictionaries, each once."""
+        every = {k.steps: k for k in (*self.cuts, *self.labels, *self.keys)}
+        return tuple(every.values())
 
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
@@ -453,7 +461,9 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
     labels = tuple(_key_column(p, by_path, "label", taken) for p in options.labels)
     names = set(options.sequence_key) | set(options.labels)
     wanted = options.fields
-    extra = [*options.cut_on] + ([options.time] if options.time else [])
+    texts = [p for p in options.cut_on if p in by_path and _is_text(by_path[p])]
+    cuts = tuple(_key_column(p, by_path, "field", set()) for p in texts)
+    extra = [p for p in options.cut_on if p not in texts] + ([options.time] if options.time else [])
 
     def inside(path: str, names: Iterable[str]) -> bool:
         return any(path == n or path.startswith(n + ".") for n in names)
@@ -478,7 +488,7 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
         if inside(path, options.exclude) and path not in extra:
             left[path] = "excluded"
             continue
-        if path in names and not explicit:
+        if (path in names or path in texts) and not explicit:
             left[path] = "key or label"
             continue
         column = column_of(leaf, options, lengths)
@@ -499,7 +509,7 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
         if c.masked:
             taken.add(f"{name}_valid")
         named.append(_renamed(c, name))
-    return Plan(tuple(named), keys, labels, options.sequence_per == "record", left, options.check_text)
+    return Plan(tuple(named), keys, labels, options.sequence_per == "record", left, options.check_text, cuts)
 
 
 def _without_mixed(columns: list[Column], left: dict[str, str], wanted: Sequence[str]) -> list[Column]:
@@ -515,6 +525,13 @@ def _without_mixed(columns: list[Column], left: dict[str, str], wanted: Sequence
         else:
             out.append(c)
     return out
+
+
+def _is_text(leaf: Leaf) -> bool:
+    """Whether a field is text that stands in a record once."""
+    return (
+        not leaf.depth and not leaf.reason and leaf.node.kind in ("string", "bytes") and not leaf.node.logical
+    )
 
 
 def _renamed(column: Column, name: str) -> Column:

@@ -100,7 +100,7 @@ class FastavroDecoder:
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         total = int(offsets[-1])
         pieces: dict[str, list[tuple[int, np.ndarray, np.ndarray]]] = {c.name: [] for c in plan.columns}
-        tables = {k.steps: _Table(total) for k in (*plan.keys, *plan.labels)}
+        tables = {k.steps: _Table(total) for k in plan.words}
         rowsize = np.zeros(total, np.int64) if plan.per_record else None
         for b, (lo, hi) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
             if hi < lo or status[b]:
@@ -108,10 +108,7 @@ class FastavroDecoder:
             first = int(offsets[b])
             try:
                 records = self._records(arena[lo:hi].tobytes(), int(counts[b]))
-                keys = {
-                    k.steps: [_key(_descend(r, k.steps), k) for r in records]
-                    for k in (*plan.keys, *plan.labels)
-                }
+                keys = {k.steps: [_key(_descend(r, k.steps), k) for r in records] for k in plan.words}
                 sizes = self._sizes(records) if plan.per_record else None
                 made = [(c.name, *self._column(c, records, sizes)) for c in plan.columns]
             except _BadBlockError as bad:

@@ -50,7 +50,7 @@ class AvroOptions:
     on_disorder: str = "keep"
     """Time going back inside a sequence: ``error``, ``keep`` or ``sort``."""
     cut_on: tuple[str, ...] = ()
-    """Fields a change of whose value starts a new sequence."""
+    """Fields, numbers or text, a change of whose value starts a new sequence."""
     max_gap: int | float | str | None = None
     """Largest step of the time field inside a sequence: in its own unit, or text such as ``"10s"``."""
     on_drift: str = "fail"

@@ -624,7 +624,7 @@ def compile_program(writer: Node, reader: Node, plan: Plan) -> Program:
     """
     c = _Compiler(plan)
     c.find_shared(writer)
-    tables = list(dict.fromkeys((*plan.keys, *plan.labels)))
+    tables = list(plan.words)
     targets = [_Target(k, k.steps, table=i) for i, k in enumerate(tables)]
     targets += [_Target(column, column.steps) for column in plan.columns]
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,6 +72,12 @@ def _text(value: Any) -> str:
     return str(value)
 
 
+def _number_of(value: Any) -> int:
+    """Give a text a number, the same everywhere."""
+    data = _text(value).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True)
+
+
 class RowMaker:
     """Makes the batches of one part."""
 
@@ -94,7 +101,7 @@ class RowMaker:
             out[c.name] = blank(c, rows)
             if c.masked:
                 out[f"{c.name}_valid"] = np.zeros(rows, bool)
-        return out
+        return out | {k.name: np.zeros(rows, np.int64) for k in self.plan.cuts}
 
     def batch(self, decoded: Decoded, counts: np.ndarray, bad: np.ndarray, faults: list[Fault]) -> Batch:
         """Make one batch of some consecutive blocks.
@@ -120,13 +127,16 @@ class RowMaker:
         if lost and self.placed:
             for lo, hi in lost:
                 for name, values in self._blank(hi - lo).items():
-                    columns[name][lo:hi] = values
+                    if name in columns:
+                        columns[name][lo:hi] = values
         elif lost:
             keep = np.ones(records, bool)
             for lo, hi in lost:
                 keep[lo:hi] = False
             if not self.plan.per_record:
                 columns = {name: values[keep] for name, values in columns.items()}
+        if self.plan.cuts and not self.plan.per_record:
+            columns = columns | self._cuts(decoded, keep)
         if self.placed:
             return self._placed(decoded, columns, records, lost, faults)
         numbers = np.arange(first_row, first_row + records)
@@ -139,6 +149,17 @@ class RowMaker:
             codes = np.repeat(codes, sizes)
             rows = codes.size
         return Batch(columns, rows, keys, codes, labels, (), tuple(faults))
+
+    def _cuts(self, decoded: Decoded, keep: np.ndarray | None) -> dict[str, np.ndarray]:
+        """Text that cuts sequences, as numbers that are the same in all batches: int64[rows]."""
+        out = {}
+        for k in self.plan.cuts:
+            codes, values = decoded.dictionaries[".".join(k.steps)]
+            numbers = np.array(
+                [*(_number_of(v) for v in values), 0], np.int64
+            )  # the last: rows that are lost
+            out[k.name] = numbers[codes if keep is None else codes[keep]]
+        return out
 
     def _placed(
         self,

@@ -170,7 +170,8 @@ class AvroSource:
         if gap is not None:
             name = self._time_name(plan)
             step = time_step(gap, next(c for c in plan.columns if c.name == name))
-        return CutRule(tuple(self._column_name(plan, p) for p in self.options.cut_on), step)
+        texts = {".".join(k.steps): k.name for k in plan.cuts}
+        return CutRule(tuple(texts.get(p) or self._column_name(plan, p) for p in self.options.cut_on), step)
 
     def lengths(self, good: Sequence[FileSurvey], *, per_record: bool | None = None) -> dict[str, int]:
         """Lengths of arrays that are the same in some records of every schema, by their steps."""

@@ -486,3 +486,27 @@ def test_blocks_larger_than_the_room_for_them_are_read(avro, tmp_path, codec):
     got = avro.read(path, sequence_per="file", fields="x")
     assert not got.faults
     assert got.columns["x"].tolist() == list(range(40))
+
+
+@pytest.mark.parametrize("per", ["all", "key"])
+def test_text_may_cut_sequences_and_compares_across_batches(avro, tmp_path, per):
+    records = rows(200, key=lambda i: f"run-{i // 40}")
+    path = write(tmp_path / "a.avro", avro, records, "zstandard")
+    for decoder in ("kernel", "fastavro"):
+        options = {"sequence_per": "all"} if per == "all" else {"sequence_key": "n"}
+        got = avro.read(path, cut_on="key", part_bytes=500, decoder=decoder, **options)
+        assert got.scan.cut.on_change == ("key",)
+        assert "key" not in [f.name for f in got.scan.fields]
+        numbers = got.columns["key"]
+        assert numbers.dtype == np.int64
+        assert np.flatnonzero(np.diff(numbers)).tolist() == [39, 79, 119, 159]
+
+
+def test_a_damaged_block_does_not_lose_the_text_that_cuts(avro, tmp_path):
+    path = tmp_path / "a.avro"
+    write(path, avro, rows(100, key=lambda i: f"run-{i // 40}"))
+    counts = damage(path, 1, avro)
+    got = avro.read(path, sequence_per="all", cut_on="key")
+    lo, hi = counts[0], counts[0] + counts[1]
+    assert got.lost == [(lo, hi)]
+    assert len(set(got.columns["key"][np.r_[0:lo, hi:100]].tolist())) == 3

@@ -605,3 +605,28 @@ def test_the_fingerprint_changes_with_whatever_changes_the_order():
     with WindowLoader(store, WindowSpec(5, stride=2), **base) as loader:
         marks.add(loader.fingerprint)
     assert len(marks) == 7
+
+
+# ---- sampling, through the loader
+
+
+def test_random_phases_and_weights_are_served_as_they_are_drawn():
+    store = MemoryStore([300, 90], chunk=16)
+    with WindowLoader(
+        store, WindowSpec(8, stride=7, phase="random"), fields=["a"], batch_size=8, memory_limit=1500
+    ) as loader:
+        epochs = [[r for b in loader.batches(e) for r in check_batch(b, 8)] for e in range(3)]
+        assert {len(rows) for rows in epochs} == {loader.n_windows}
+        assert all(len(set(rows)) == len(rows) for rows in epochs)
+        assert len({tuple(sorted(rows)) for rows in epochs}) == 3
+    with WindowLoader(
+        store,
+        WindowSpec(8),
+        fields=["a"],
+        batch_size=50,
+        memory_limit=1500,
+        sampling={"weights": [1.0, 3.0], "n": 400, "by": "sequence"},
+    ) as loader:
+        rows = [r for b in loader.batches(0) for r in check_batch(b, 8)]
+    assert len(rows) == 400
+    assert sum(q == 1 for _, q, _ in rows) == pytest.approx(300, abs=10)

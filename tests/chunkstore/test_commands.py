@@ -91,3 +91,22 @@ def test_a_split_is_kept_audited_and_listed(place, capsys):
 def test_a_split_that_cannot_be_is_one_line_and_exit_2(place, capsys, words):
     assert cli.run(["split", place, "train/val", *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_epoch_is_played_without_reading_it(place, capsys):
+    words = ["simulate", place, "--window", "10", "--batch-size", "8", "--memory-limit", "1MiB"]
+    assert cli.run([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["windows"] == 8 * 91
+    assert cli.run(words) == 0
+    assert "perfect" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--window", "0"], ["--window", "101"], ["--window", "10", "--lanes", "x"], []],
+    ids=["short", "long", "lanes", "none"],
+)
+def test_an_epoch_that_cannot_be_played_is_one_line_and_exit_2(place, capsys, words):
+    assert cli.run(["simulate", place, *words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -141,9 +141,20 @@ def test_faults_and_rows_come_from_the_ledger_beside_the_store(place):
     assert ("ingest.rows", "rows_in 14, stored 12") in info.provenance_rows(found)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"obs": 13, "sequences": 3, "faults": {"x": 1}}', '{"obs": 12}'])
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"obs": 13, "sequences": 3, "faults": {"x": 1}}', '{"obs": 12}']
+)
 def test_a_ledger_of_something_else_is_ignored(place, text):
     ledger = place.with_name(place.name + ".ledger")
     ledger.mkdir()
     (ledger / "report.json").write_text(text)
     assert info.describe(chunkstore.open_store(place))["faults"] == {}
+
+
+def test_a_dataset_of_windows_shows_windows_order_memory_and_store(place):
+    pytest.importorskip("torch")
+    windows = chunkstore.ZarrWindowDataset(place, 3, fields=["temp"], batch_size=2)
+    html = windows._repr_html_()
+    assert f"{windows.n_windows:,} an epoch" in html
+    assert "512.0 MiB allowed" in html
+    assert "Store " in html

@@ -50,7 +50,14 @@ _POOLS: Final[list[WorkerPool]] = []
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)
 
+
+def _threads(variable: str, default: int) -> int:
+    """Return a number of threads; the environment may set it where processes work side by side."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdigit() and int(text) else default
+
+
 #: Blosc gives the same bytes each time only off the main thread, where it works alone.
-ENCODERS: Final = WorkerPool("encode", min(8, os.cpu_count() or 1))
+ENCODERS: Final = WorkerPool("encode", _threads("CHUNKSTORE_ENCODE_THREADS", min(8, os.cpu_count() or 1)))
 #: Shared by all stores of the process, so that many readers never become many threads.
 DECODERS: Final = WorkerPool("decode", min(8, max(4, os.cpu_count() or 1)))

@@ -49,6 +49,7 @@ class _Workers:
             "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
             # one thread a task: the processes are the parallelism
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+            "CHUNKSTORE_ENCODE_THREADS": os.environ.get("CHUNKSTORE_ENCODE_THREADS", "1"),
             "DASK_DISTRIBUTED__WORKER__USE_FILE_LOCKING": "False",
             "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error",
         }

@@ -163,7 +163,8 @@ class WindowReader:
 
     def _out_dtype(self, cut: Cut) -> np.dtype[Any]:
         if self._dtype is not None:
-            return np.dtype(self._dtype)
+            given: np.dtype[Any] = np.dtype(self._dtype)
+            return given
         kinds = {s.fields[name].np_dtype for s in self.recipe.stores for name in cut.fields}
         common: np.dtype[Any] = np.result_type(*kinds)
         return common

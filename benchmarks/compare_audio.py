@@ -27,7 +27,7 @@ HF datasets undecoded    | audio:datasets_undecoded | loaders | ogg  | datasets 
 npy, opened each time    | audio:npy_open           | loaders | npy  | numpy              | np.load(mmap_mode='r') of float32 a crop
 npy, maps kept open      | audio:npy_kept           | loaders | npy  | numpy              | the same, one map a recording for ever
 LitData read_window      | audio:litdata            | loaders | npy  | litdata            | decoded int16, TemporalArrayLoader
-ours                     | ours:crops               | own     | npy  | zarr zarrs         | int16 store, 4 random crops a recording an epoch, 512 MiB
+ours                     | ours:crops               | own     | npy  | zarr zarrs         | int16 store, 4 random crops a recording an epoch, 128 MiB
 """  # noqa: E501 - a table
 
 
@@ -47,7 +47,7 @@ def subjects(quick: bool) -> list[Subject]:
     found = []
     for line in READERS.strip().splitlines():
         name, reader, venv, suffix, packages, setting = (cell.strip() for cell in line.split("|"))
-        params = {"reader": reader, "suffix": suffix, "recordings": 24 if quick else 128}
+        params = {"reader": reader, "suffix": suffix, "recordings": 24 if quick else 48}
         target = "benchmarks.compare_audio:crops"
         found.append(Subject(name, target, params, venv, setting, "crops", tuple(packages.split()), 400))
     return found

@@ -71,7 +71,7 @@ def subjects(quick: bool) -> list[Subject]:
     sizes = {
         "avro": rows,
         "avro, interleaved": rows | {"interleaved": True},
-        "audio": {"recordings": 12 if quick else 128},
+        "audio": {"recordings": 12 if quick else 48},
     }
     found = []
     for table, size in sizes.items():

@@ -135,7 +135,15 @@ def _share(record: Record, own: Record, name: str) -> str:
 
 
 def _rates(result: Mapping[str, Any], name: str, unit: str, *, batches: bool = True) -> str:
-    head = [name, f"{unit}/s", "spread", "x ours", "x ours per CPU s", "peak MiB", "disk MiB"]
+    head = [
+        "how" if unit == "rows" else "reader",
+        f"{unit}/s",
+        "spread",
+        "x ours",
+        "x ours per CPU s",
+        "peak MiB",
+        "disk MiB",
+    ]
     if batches:
         head.insert(5, "first batch s")
     records = rows_of(result, name)
@@ -320,6 +328,8 @@ def directive(line: str, results: Mapping[str, Mapping[str, Any]], plots: Path) 
         return f"*Not measured yet: `python -m benchmarks.{question}`.*" if kind == "rates" else ""
     if kind == "rates":
         name, unit = more
+        if all("gap" in record for record in rows_of(result, name)):
+            return f"*Not measured yet: `python -m benchmarks.{question}`.*"
         return f"{_rates(result, name, unit, batches=question != 'compare_ingest')}\n\n{below(result)}"
     if kind == "winners":
         return winners(result, more, batches=question != "compare_ingest")

@@ -153,6 +153,7 @@ def crops(task: AudioTask) -> Opened:
         batch_size=task.batch_size,
         sampling=PerSequence(4),
         seed=task.seed,
+        memory_limit="128MiB",  # half of what the samples take
     )
     epochs = itertools.count()
 

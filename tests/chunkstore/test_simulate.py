@@ -6,13 +6,12 @@ import json
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
 import chunkstore
+from chunkstore.cli import app
 from chunkstore.loader import WindowLoader
 from chunkstore.simulate import simulate
-from chunkstore.simulate_cli import register
 from chunkstore.windows import WindowSpec
 
 
@@ -80,9 +79,6 @@ def test_it_is_json_and_text(store):
 
 
 def test_the_command_prints_lines_or_json(store):
-    app = typer.Typer()
-    register(app)
-    app.command("other")(lambda: None)
     arguments = ["simulate", store.url, "--window", "16", "--batch-size", "8", "--field", "y"]
     lines = CliRunner().invoke(app, arguments)
     assert lines.exit_code == 0, lines.output

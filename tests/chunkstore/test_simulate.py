@@ -6,10 +6,11 @@ import json
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import chunkstore
-from chunkstore.cli import app
+from chunkstore.commands import register
 from chunkstore.loader import WindowLoader
 from chunkstore.simulate import simulate
 from chunkstore.windows import WindowSpec
@@ -79,6 +80,8 @@ def test_it_is_json_and_text(store):
 
 
 def test_the_command_prints_lines_or_json(store):
+    app = typer.Typer()
+    register(app)
     arguments = ["simulate", store.url, "--window", "16", "--batch-size", "8", "--field", "y"]
     lines = CliRunner().invoke(app, arguments)
     assert lines.exit_code == 0, lines.output

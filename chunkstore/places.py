@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from chunkstore.errors import ConfigError, FormatError, MissingDependencyError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 __all__ = ["Blob", "LocalPlace", "MemoryPlace", "ObjectPlace", "Place", "open_place"]
 
@@ -40,6 +40,9 @@ _ALIASES: Final = {
     "endpoint_url": "endpoint",
     "anon": "skip_signature",
 }
+
+#: What every place passes through as it is opened; empty but in tests (see ``chunkstore.testing``).
+WRAPPERS: Final[list[Callable[[Place], Place]]] = []
 
 
 class Place(ABC):
@@ -109,6 +112,18 @@ class Place(ABC):
 
     def sweep(self) -> None:  # noqa: B027 - only some places have anything to do
         """Remove what writers that were killed have left behind."""
+
+    def sweep_object(self, key: str) -> None:  # noqa: B027 - only some places have anything to do
+        """Remove what writers of this object that were killed have left behind."""
+
+    def check_key(self, key: str) -> None:  # noqa: B027 - only some places have links
+        """Refuse a key that leads out of the store.
+
+        Raises
+        ------
+        FormatError
+            If it does.
+        """
 
     def close(self) -> None:  # noqa: B027 - only some places have anything to do
         """Let go of whatever is held open."""
@@ -271,7 +286,8 @@ class LocalPlace(Place):
     def is_empty(self) -> bool:
         try:
             with os.scandir(self.root) as entries:
-                return next(entries, None) is None
+                # what a writer leaves that was killed in its very first write is nothing, too
+                return all(entry.name == PARTIAL for entry in entries)
         except FileNotFoundError:
             return True
         except NotADirectoryError:
@@ -294,8 +310,10 @@ class LocalPlace(Place):
     def sweep(self) -> None:
         shutil.rmtree(Path(self.root, PARTIAL), ignore_errors=True)
 
+    def check_key(self, key: str) -> None:
+        self.path(key)
+
     def sweep_object(self, key: str) -> None:
-        """Remove what writers of this object that were killed have left behind."""
         shutil.rmtree(Path(self.root, PARTIAL, *key.split("/")), ignore_errors=True)
 
 
@@ -547,7 +565,13 @@ def open_place(url: str | os.PathLike[str], storage_options: Mapping[str, Any] |
     >>> open_place("memory://a").kind, open_place("/tmp/a.zarr").kind
     ('memory', 'local')
     """
-    text = os.fspath(url)
+    place = _place_of(os.fspath(url), storage_options)
+    for wrap in WRAPPERS:
+        place = wrap(place)
+    return place
+
+
+def _place_of(text: str, storage_options: Mapping[str, Any] | None) -> Place:
     found = _SCHEME.match(text)
     scheme = found[1].lower() if found else "file"
     if scheme in _REMOTE:

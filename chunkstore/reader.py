@@ -77,6 +77,8 @@ def parse_shard(blob: Blob, n_chunks: int) -> Shard:
     if blob.size < length:
         raise ChunkDamageError(f"the object has {blob.size} bytes, its index alone takes {length}")
     tail = blob.tail[-length:]
+    if len(tail) < length:
+        raise ChunkDamageError(f"only {len(tail)} of the {length} bytes of its index can be read")
     stored, found = int.from_bytes(tail[-4:], "little"), checksum(tail[:-4])
     if stored != found:
         raise ChunkDamageError(f"the index fails its checksum: crc32c is {found:08x}, stored {stored:08x}")

@@ -14,7 +14,7 @@ from chunkstore.arrays import fill_value
 from chunkstore.codecs import checksum
 from chunkstore.errors import ConfigError, UnknownNameError
 from chunkstore.metadata import parse_root
-from chunkstore.places import LocalPlace, Place, open_place
+from chunkstore.places import Place, open_place
 from chunkstore.pool import ENCODERS
 from chunkstore.reader import ABSENT
 
@@ -156,8 +156,7 @@ class StoreSkeleton:
             )
         key = meta.key(shard_index)
         data = encode_shard(meta, values)
-        if isinstance(self._place, LocalPlace):
-            self._place.sweep_object(key)
+        self._place.sweep_object(key)
         if data is None:
             self._place.delete(key)
             return ShardReceipt(key, 0, None)

@@ -15,7 +15,7 @@ from chunkstore.arrays import ArrayMeta
 from chunkstore.codecs import ChunkDamageError
 from chunkstore.errors import ChunkstoreError, CorruptDataError, FormatError, NotAStoreError
 from chunkstore.metadata import RootInfo, load_json, parse_root
-from chunkstore.places import LocalPlace, Place, open_place
+from chunkstore.places import Place, open_place
 from chunkstore.reader import ABSENT, Shard, grouped, parse_shard, read_plain
 from chunkstore.store import ChunkStore as _ChunkStore
 
@@ -113,12 +113,12 @@ def verify_store(
     report = VerifyReport(place.url, deep)
     try:
         root = parse_root(place)
+        check = _Check(place, root, report, url, storage_options)
     except NotAStoreError:
         raise
     except (FormatError, OSError) as err:
         report.findings.append(Finding("format", str(err)))
         return report
-    check = _Check(place, root, report, url, storage_options)
     if root.status != "complete":
         report.findings.append(
             Finding("format", f"store {place.url} is incomplete: its writing has not finished")
@@ -180,7 +180,7 @@ class _Check:
             self.report.objects += meta.n_objects
             try:
                 read_plain(self.place, meta)
-            except (CorruptDataError, FormatError) as err:
+            except (CorruptDataError, FormatError, OSError) as err:
                 self.add("array", str(err), array=name)
         checks: list[tuple[str, Callable[[], Any]]] = [
             ("rowsize", lambda: store.sequences.offsets),
@@ -198,11 +198,11 @@ class _Check:
         for name, call in checks:
             try:
                 value = call()
-            except FormatError as err:
-                self.add("sequences", str(err), array=name)
-                continue
             except CorruptDataError:
                 continue  # said already
+            except (FormatError, OSError) as err:
+                self.add("sequences", str(err), array=name)
+                continue
             if name == "rowsize":
                 self.offsets = value
             if name == "id":
@@ -291,7 +291,7 @@ class _Check:
         lead = f"{meta.name}/c/"
         try:
             keys = [key for key, _ in self.place.walk(lead[:-1]) if key.endswith(end)]
-        except FormatError as err:
+        except (FormatError, OSError) as err:
             self.add("stray", str(err), array=meta.name)
             return []
         texts = [key[len(lead) : len(key) - len(end)] for key in keys]
@@ -348,7 +348,12 @@ class _Check:
         if self.place.kind == "http":
             return
         known = {"zarr.json"} | {f"{n}/zarr.json" for n in self.root.arrays}
-        for key, _ in self.place.walk():
+        try:
+            keys = [key for key, _ in self.place.walk()]
+        except OSError as err:
+            self.add("stray", f"what else is stored cannot be listed: {err}")
+            return
+        for key in keys:
             name, _, rest = key.partition("/c/")
             meta = self.root.arrays.get(name)
             fits = (
@@ -360,8 +365,7 @@ class _Check:
                 self.add("stray", f"{key} is no part of the store")
             elif fits and meta is not None and int(rest.split("/")[0]) >= meta.n_objects:
                 self.add("stray", f"{key} lies beyond the end of {name}", array=name)
-            if isinstance(self.place, LocalPlace):
-                try:
-                    self.place.path(key)
-                except FormatError as err:
-                    self.add("stray", str(err))
+            try:
+                self.place.check_key(key)
+            except FormatError as err:
+                self.add("stray", str(err))

@@ -1,0 +1,285 @@
+"""Storage that fails on purpose: a wrapper round any place, for tests of what is built on stores.
+
+Latency, errors, short reads, flipped bits and torn writes, each with a probability. Whether a call fails
+depends on (seed, call, key, how often that call was made for that key), never on threads or the
+clock: the same seed fails the same way. Nothing here is used unless a test asks for it.
+
+Examples
+--------
+>>> import chunkstore
+>>> with chunkstore.StoreWriter("memory://doc-testing", {"x": "f4"}, overwrite=True) as out:
+...     out.write("a", {"x": [1, 2, 3]})
+>>> with broken_storage("memory://doc-testing", Faults(flip=1.0, keys="x/c/")) as told:
+...     chunkstore.open_store("memory://doc-testing").read("x", 0, 3)
+Traceback (most recent call last):
+chunkstore.errors.CorruptDataError: ...
+>>> [fault.kind for fault in told]
+['flip']
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from chunkstore.errors import ConfigError
+from chunkstore.places import WRAPPERS, Blob, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["Fault", "Faults", "FaultyPlace", "break_storage", "broken_storage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong, and how often.
+
+    Examples
+    --------
+    >>> Faults(seed=3, error=0.1).error
+    0.1
+    >>> Faults(flip=2)
+    Traceback (most recent call last):
+    chunkstore.errors.ConfigError: flip is 2; a probability is between 0 and 1
+    """
+
+    seed: int = 0
+    error: float = 0.0
+    """Probability that a call raises an ``OSError``."""
+    short: float = 0.0
+    """Probability that a read returns fewer bytes than there are."""
+    flip: float = 0.0
+    """Probability that a read returns one flipped bit."""
+    torn: float = 0.0
+    """Probability that a write leaves only the first part of the object and raises an ``OSError``."""
+    lying: float = 0.0
+    """Probability that a write leaves only the first part of the object and says nothing."""
+    latency: float = 0.0
+    """Mean seconds that a call takes longer; the longest is twice that."""
+    keys: str = ""
+    """Regular expression: only keys in which it is found are touched."""
+    limit: int | None = None
+    """At most so many faults, then everything works; latency is no fault."""
+
+    def __post_init__(self) -> None:
+        for name in ("error", "short", "flip", "torn", "lying"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise ConfigError(f"{name} is {value}; a probability is between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One call that went wrong."""
+
+    kind: str
+    """``error``, ``short``, ``flip``, ``torn`` or ``lying``."""
+    call: str
+    """``get``, ``ranges``, ``blob``, ``size``, ``put``, ``delete`` or ``walk``."""
+    key: str
+
+
+class _Memory:
+    """What was called and what went wrong so far, shared by the places of one store."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self.told: list[Fault] = []
+
+
+class FaultyPlace(Place):
+    """A place whose calls fail now and then; thread-safe.
+
+    What zarr reads through :meth:`zarr_store` does not fail.
+
+    Examples
+    --------
+    >>> from chunkstore.places import MemoryPlace
+    >>> place = FaultyPlace(MemoryPlace("doc-faulty"), Faults(torn=1.0))
+    >>> place.put("a", b"1234")
+    Traceback (most recent call last):
+    OSError: [Errno 5] injected torn write of 'a'
+    >>> place.told
+    [Fault(kind='torn', call='put', key='a')]
+    """
+
+    def __init__(self, inner: Place, faults: Faults, memory: _Memory | None = None) -> None:
+        self.inner = inner
+        self.faults = faults
+        self._memory = memory or _Memory()
+        self.told: list[Fault] = self._memory.told
+        self.url = inner.url
+        self.kind = inner.kind
+        self.read_only = inner.read_only
+        self._touched = re.compile(faults.keys)
+
+    # -- when, and what -----------------------------------------------------------------------
+
+    def _luck(self, call: str, key: str) -> Iterator[float]:
+        """Yield numbers in [0, 1) that belong to this call of this key."""
+        with self._memory.lock:
+            number = self._memory.calls[call, key]
+            self._memory.calls[call, key] += 1
+        text = f"{self.faults.seed}\0{call}\0{key}\0{number}".encode()
+        at = 0
+        while True:
+            digest = hashlib.blake2b(text + at.to_bytes(4, "little"), digest_size=64).digest()
+            for i in range(0, 64, 8):
+                yield (int.from_bytes(digest[i : i + 8], "little") >> 11) / 2**53
+            at += 1
+
+    def _happens(self, kind: str, call: str, key: str, luck: Iterator[float]) -> bool:
+        if next(luck) >= getattr(self.faults, kind) or not self._touched.search(key):
+            return False
+        with self._memory.lock:
+            if self.faults.limit is not None and len(self.told) >= self.faults.limit:
+                return False
+            self.told.append(Fault(kind, call, key))
+        return True
+
+    def _begin(self, call: str, key: str) -> Iterator[float]:
+        luck = self._luck(call, key)
+        wait = 2 * self.faults.latency * next(luck)
+        if wait and self._touched.search(key):
+            time.sleep(wait)
+        if self._happens("error", call, key, luck):
+            raise OSError(5, f"injected error in {call} of {key!r}")
+        return luck
+
+    def _spoil(self, call: str, key: str, data: bytes, luck: Iterator[float]) -> bytes:
+        short, flip = self._happens("short", call, key, luck), self._happens("flip", call, key, luck)
+        if flip and data:
+            spoiled = bytearray(data)
+            spoiled[int(next(luck) * len(data))] ^= 1 << int(next(luck) * 8)
+            data = bytes(spoiled)
+        return data[: int(next(luck) * len(data))] if short else data
+
+    # -- the calls of a place -----------------------------------------------------------------
+
+    def get(self, key: str) -> bytes | None:
+        """Return a whole object, perhaps spoiled."""
+        luck = self._begin("get", key)
+        data = self.inner.get(key)
+        return None if data is None else self._spoil("get", key, data, luck)
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
+        """Return ranges of an object, perhaps spoiled."""
+        luck = self._begin("ranges", key)
+        return [self._spoil("ranges", key, bytes(d), luck) for d in self.inner.get_ranges(key, ranges)]
+
+    def blob(self, key: str, tail: int) -> Blob | None:
+        """Open an object whose reads may be spoiled, and its tail."""
+        luck = self._begin("blob", key)
+        found = self.inner.blob(key, tail)
+        if found is None:
+            return None
+        return Blob(self, key, found.size, self._spoil("blob", key, found.tail, luck))
+
+    def size(self, key: str) -> int | None:
+        """Return the size of an object, or fail."""
+        self._begin("size", key)
+        return self.inner.size(key)
+
+    def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
+        """Write an object, perhaps not all of it."""
+        luck = self._begin("put", key)
+        part = bytes(data)[: int(next(luck) * len(data))]
+        if self._happens("torn", "put", key, luck):
+            self.inner.put(key, part)
+            raise OSError(5, f"injected torn write of {key!r}")
+        self.inner.put(key, part if self._happens("lying", "put", key, luck) else data)
+
+    def delete(self, key: str) -> None:
+        """Remove an object, or fail."""
+        self._begin("delete", key)
+        self.inner.delete(key)
+
+    def walk(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """Yield (key, size), or fail at once."""
+        self._begin("walk", prefix)
+        yield from self.inner.walk(prefix)
+
+    def zarr_store(self) -> Any:
+        """Return the zarr store of the place inside."""
+        return self.inner.zarr_store()
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing here yet."""
+        return self.inner.is_empty()
+
+    def clear(self, keep: str | None = None) -> None:
+        """Remove everything here but the object ``keep``."""
+        self.inner.clear(keep)
+
+    def sweep(self) -> None:
+        """Remove what writers that were killed have left behind."""
+        self.inner.sweep()
+
+    def sweep_object(self, key: str) -> None:
+        """Remove what writers of this object have left behind."""
+        self.inner.sweep_object(key)
+
+    def check_key(self, key: str) -> None:
+        """Refuse a key that leads out of the store."""
+        self.inner.check_key(key)
+
+    def close(self) -> None:
+        """Let go of whatever is held open."""
+        self.inner.close()
+
+
+def break_storage(url: str, faults: Faults) -> Callable[[], list[Fault]]:
+    """Let every place of this process whose URL begins with ``url`` fail.
+
+    Returns what ends that, and then returns what went wrong.
+
+    A dask worker is reached by ``client.run(break_storage, url, faults)``.
+
+    Examples
+    --------
+    >>> mend = break_storage("memory://doc-break", Faults(error=1.0))
+    >>> mend()
+    []
+    """
+    memory, wrap = _wrap(url, faults)
+
+    def mend() -> list[Fault]:
+        WRAPPERS.remove(wrap)
+        return memory.told
+
+    return mend
+
+
+def _wrap(url: str, faults: Faults) -> tuple[_Memory, Callable[[Place], Place]]:
+    memory = _Memory()
+
+    def wrap(place: Place) -> Place:
+        return FaultyPlace(place, faults, memory) if place.url.startswith(url) else place
+
+    WRAPPERS.append(wrap)
+    return memory, wrap
+
+
+@contextlib.contextmanager
+def broken_storage(url: str, faults: Faults) -> Iterator[list[Fault]]:
+    """Do :func:`break_storage` for the time of a ``with``; give the list of what went wrong.
+
+    Examples
+    --------
+    >>> with broken_storage("memory://doc-broken", Faults(error=1.0)) as told:
+    ...     len(told)
+    0
+    """
+    memory, wrap = _wrap(str(url), faults)
+    try:
+        yield memory.told
+    finally:
+        WRAPPERS.remove(wrap)

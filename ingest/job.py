@@ -29,7 +29,7 @@ from ingest.memory import choose_layout
 from ingest.plan import Job, Plan, make_plan
 from ingest.report import build_report, write_faults
 from ingest.rows import Account
-from ingest.run import make_runner
+from ingest.run import make_runner, patiently
 from ingest.sources import open_source
 from ingest.stage import stage, summary
 from ingest.tasks import PlacedTasks, stage_task, staged_task
@@ -156,7 +156,9 @@ class _Work:
         data = self.place.get("zarr.json")
         try:
             own = json.loads(data or b"")["attributes"]["chunkstore"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return "foreign"
+        if not isinstance(own, dict):
             return "foreign"
         return "complete" if own.get("status") == "complete" else "incomplete"
 
@@ -261,26 +263,25 @@ class _Work:
     def _again(self, plan: Plan, scratch: str) -> IngestResult:
         """Return the report of a store that is complete, made anew if it is missing."""
         report = self.ledger.get_json("report.json")
-        if report is None:
-            kept = self.ledger.get_json("finished.json")
-            if kept is None:
-                raise IngestError(
-                    f"the ledger {self.ledger.url} has lost finished.json; start anew with --overwrite"
-                )
-            more = [fault_from_json(f) for f in kept["more"]]
-            return self._end(
-                plan,
-                Finished.from_json(kept["done"]),
-                more,
-                count=kept["write_tasks"],
-                workers=0,
-                scratch=scratch,
-            )
+        if not isinstance(report, dict) or type(report.get("exit_code")) is not int:
+            done, more, count = self._kept()
+            return self._end(plan, done, more, count=count, workers=0, scratch=scratch)
         self.progress.message(f"{self.place.url} is complete already")
         if self.how.report is not None:
-            kept = self.ledger.get_json("finished.json") or {"more": []}
-            write_faults(self.how.report, [*self._faults(plan), *(fault_from_json(f) for f in kept["more"])])
+            write_faults(self.how.report, [*self._faults(plan), *self._kept()[1]])
         return IngestResult(report["exit_code"], self.out, report)
+
+    def _kept(self) -> tuple[Finished, list[Any], int]:
+        """Return what the last step told the ledger: the numbers, its faults, how many tasks wrote."""
+        kept = self.ledger.get_json("finished.json")
+        try:
+            more = [fault_from_json(f) for f in kept["more"]]
+            return Finished.from_json(kept["done"]), more, int(kept["write_tasks"])
+        except (TypeError, KeyError, ValueError, AttributeError):
+            raise IngestError(
+                f"finished.json of the ledger {self.ledger.url} is lost or damaged; the store is complete, "
+                "only its report cannot be made again; --overwrite starts anew"
+            ) from None
 
     def settle(self, plan: Plan) -> None:
         """Bring ledger and plan together: the same plan goes on, another is refused with the difference."""
@@ -301,11 +302,15 @@ class _Work:
         self.ledger.put_json("plan.json", plan.to_json())
 
     def _changed(self, old: Mapping[str, Any], plan: Plan) -> str:
-        lines = difference(old, plan.to_json())
+        damage = (FileNotFoundError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
+        try:
+            lines = difference(old, plan.to_json())
+        except damage:
+            lines = ["plan.json of the ledger is damaged"]
         try:
             rows = (json.loads(line) for line in self.ledger.folder.get("parts.jsonl").splitlines())
             lines += changed_files(rows, plan.parts)
-        except (FileNotFoundError, ValueError):
+        except damage:
             lines.append("parts.jsonl of the ledger cannot be read")
         told = "; ".join(lines)
         return (
@@ -407,7 +412,8 @@ class _Work:
 
         def written(receipt: Mapping[str, Any]) -> bool:
             return all(
-                skeleton.shard_checksum(name, shard["shard"]) == (None if what is None else tuple(what))
+                patiently(skeleton.shard_checksum, name, shard["shard"])
+                == (None if what is None else tuple(what))
                 for shard in receipt["shards"]
                 for name, what in shard["objects"].items()
             )

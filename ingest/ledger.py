@@ -28,6 +28,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chunkstore.codecs import checksum
 from chunkstore.errors import IngestError
 from ingest.folder import open_folder
 
@@ -42,6 +43,7 @@ __all__ = ["Ledger", "Lock", "ledger_url"]
 
 log = logging.getLogger(__name__)
 _HEARTBEAT = 10.0
+_SEAL = b',"sum":"00000000"}'
 #: seconds without a heartbeat after which the lock of another machine is stale
 STALE_AFTER = 60.0
 
@@ -62,6 +64,33 @@ def encode(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode(
         "utf-8", "surrogatepass"
     )
+
+
+def seal(document: bytes) -> bytes:
+    """Add a crc32c to a JSON object: a receipt that is torn or has a flipped bit counts for nothing.
+
+    Examples
+    --------
+    >>> seal(b'{"rows":3}')
+    b'{"rows":3,"sum":"535ec11c"}'
+    >>> unseal(seal(b'{"rows":3}'))
+    b'{"rows":3}'
+    """
+    return b'%s,"sum":"%08x"}' % (document[:-1], checksum(document))
+
+
+def unseal(data: bytes) -> bytes:
+    """Return what :func:`seal` was given.
+
+    Raises
+    ------
+    ValueError
+        If it is not that any more.
+    """
+    document = data[: -len(_SEAL)] + b"}"
+    if seal(document) != data:
+        raise ValueError("the checksum does not fit")
+    return document
 
 
 class Ledger:
@@ -90,14 +119,14 @@ class Ledger:
         return f"{stage}/{index // 1000:03d}/{index:06d}.json"
 
     def record(self, stage: str, index: int, receipt: Mapping[str, Any]) -> None:
-        """Write the receipt of a finished task, with the plan's hash."""
-        self.folder.put(self._name(stage, index), encode({**receipt, "plan": self.plan}))
+        """Write the receipt of a finished task, with the plan's hash and a checksum of itself."""
+        self.folder.put(self._name(stage, index), seal(encode({**receipt, "plan": self.plan})))
 
     def receipt(self, stage: str, index: int) -> dict[str, Any] | None:
-        """Return the receipt of a task of this plan; ``None`` if there is none that can be read."""
+        """Return the receipt of a task of this plan; ``None`` if there is none, or not all of it."""
         try:
-            value = json.loads(self.folder.get(self._name(stage, index)))
-        except (FileNotFoundError, ValueError):
+            value = json.loads(unseal(self.folder.get(self._name(stage, index))))
+        except (FileNotFoundError, ValueError, RecursionError):
             return None
         if not isinstance(value, dict) or value.get("plan") != self.plan:
             return None
@@ -127,7 +156,7 @@ class Ledger:
         """Return a document; ``None`` if there is none that can be read."""
         try:
             return json.loads(self.folder.get(name))
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, RecursionError):
             return None
 
     def exists(self) -> bool:
@@ -205,10 +234,10 @@ class Lock:
             if held is None:
                 continue
             if not self._stale(held):
-                since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(held.get("since", 0))))
                 raise IngestError(
-                    f"another job works on {self.store}: process {held.get('pid')} of {held.get('user')} on "
-                    f"{held.get('host')}, since {since}; wait for it, or end it and run again with --resume"
+                    f"another job works on {self.store}: process {held.get('pid')!s:.20} of "
+                    f"{held.get('user')!s:.80} on {held.get('host')!s:.80}, since "
+                    f"{_moment(held.get('since'))}; wait for it, or end it and run again with --resume"
                 )
             log.warning(
                 "taking over the lock of a job that is gone: process %s on %s",
@@ -226,13 +255,14 @@ class Lock:
             value = json.loads(self.folder.get("lock.json"))
         except FileNotFoundError:
             return None
-        except ValueError:
+        except (ValueError, RecursionError):
             return {"host": None}
         return value if isinstance(value, dict) else {"host": None}
 
     def _stale(self, held: Mapping[str, Any]) -> bool:
-        if held.get("host") == socket.gethostname():
-            return not _alive(int(held.get("pid", 0)), held.get("started"))
+        pid = held.get("pid")
+        if held.get("host") == socket.gethostname() and type(pid) is int and 0 < pid < 2**31:
+            return not _alive(pid, held.get("started"))
         age = self.folder.age("lock.json")
         return age is not None and age > STALE_AFTER
 
@@ -268,6 +298,13 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def _moment(seconds: Any) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(seconds)))
+    except (TypeError, ValueError, OverflowError, OSError):
+        return "a time that it does not say"
 
 
 def _user() -> str:

@@ -70,6 +70,25 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, TimeoutError) or type(error).__module__.startswith("obstore")
 
 
+def patiently(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Return ``call(*arguments)``; storage that fails for a moment is asked again.
+
+    Examples
+    --------
+    >>> patiently(max, 1, 2)
+    2
+    """
+    for attempt in range(1, TRIES):
+        try:
+            return call(*arguments)
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            log.warning("%s failed (%s), trying again", getattr(call, "__name__", "a call"), error)
+            time.sleep(0.1 * 4**attempt)
+    return call(*arguments)
+
+
 def explain(error: BaseException, what: str) -> IngestError:
     """Return the error that ends a job: one clear sentence, the cause chained to it."""
     if isinstance(error, OSError) and error.errno in _FULL:

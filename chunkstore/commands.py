@@ -91,7 +91,10 @@ def split(
     *,
     by: Annotated[
         str,
-        typer.Option(help="sequence (at random), group (together), label (same shares) or time (cuts)."),
+        typer.Option(
+            help="sequence (at random), group (together), label (same shares), time (cut at instants) or "
+            "position (each sequence cut at the same shares of its length)."
+        ),
     ] = "sequence",
     on: Annotated[
         str | None, typer.Option(help="Column along sequence that holds the groups or labels.")
@@ -99,7 +102,14 @@ def split(
     fractions: Annotated[
         str | None, typer.Option(help="Share of each part, such as 0.8,0.1,0.1; equal if not given.")
     ] = None,
-    embargo: Annotated[int, typer.Option(help="Obs left out on each side of a cut in time.")] = 0,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(help="Instant to cut at, instead of fractions; once for each cut. For time."),
+    ] = None,
+    embargo: Annotated[int, typer.Option(help="Obs left out on each side of a cut within a sequence.")] = 0,
+    embargo_time: Annotated[
+        str, typer.Option(help="Time left out on each side of each cut, such as '2 h'. For time.")
+    ] = "0 s",
     window: Annotated[int, typer.Option(help="Length of windows that the audit assumes, in obs.")] = 1,
     horizon: Annotated[int, typer.Option(help="Forecast horizon that the audit assumes, in obs.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the choice.")] = 0,
@@ -117,12 +127,25 @@ def split(
         if parts is not None:
             shares = _floats(fractions) if fractions is not None else None
             opened.add_split(
-                parts, by=by, fractions=shares, on=on, embargo=embargo, seed=seed, overwrite=overwrite
+                parts,
+                by=by,
+                fractions=shares,
+                on=on,
+                at=at or None,
+                embargo=embargo,
+                embargo_time=embargo_time,
+                seed=seed,
+                overwrite=overwrite,
             )
         audit = opened.audit_splits(window=window, horizon=horizon)
         found: dict[str, Any] = {
             "splits": {
-                name: {**s.rule(), "n_obs": s.n_obs, "windows": dict(audit.windows[name])}
+                name: {
+                    **s.rule(),
+                    "n_obs": s.n_obs,
+                    "windows": dict(audit.windows[name]),
+                    "spans": dict(audit.spans.get(name, {})),
+                }
                 for name, s in opened.splits.items()
             },
             "ok": audit.ok,
@@ -137,7 +160,11 @@ def split(
             rule = f"by {s['by']}" + (f" on {s['on']}" if s["on"] else "")
             typer.echo(f"{name} ({rule})")
             for part, n in s["n_obs"].items():
-                typer.echo(f"  {part}: {n:,} obs, {s['windows'][part]:,} windows of {window} at stride 1")
+                span = s["spans"].get(part)
+                when = f", {span[0]} to {span[1]}" if span else ""
+                typer.echo(
+                    f"  {part}: {n:,} obs, {s['windows'][part]:,} windows of {window} at stride 1{when}"
+                )
         for sentence in (*audit.findings, *audit.warnings):
             typer.echo(f"{'LEAK' if sentence in audit.findings else 'note'}: {sentence}")
 

@@ -7,26 +7,46 @@ keeping it writes.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
+import logging
 import math
+import os
 import re
+import threading
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from chunkstore.clock import clock_of, parse_duration, show_instant
 from chunkstore.errors import ConfigError, FormatError, UnknownNameError, UnsupportedError
-from chunkstore.segments import check_ranges, cut_segments
+from chunkstore.metadata import parse_root, write_root
+from chunkstore.plain import write_plain
+from chunkstore.reader import read_plain
+from chunkstore.segments import check_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    import datetime as dt
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from chunkstore.clock import Clock
+    from chunkstore.places import Place
+    from chunkstore.sequences import SequenceTable
     from chunkstore.store import ChunkStore
 
-__all__ = ["SplitAudit", "SplitSet", "add_split", "audit_splits", "find_part", "load_splits"]
+__all__ = ["SplitSet", "add_split", "find_part", "groups_of", "load_splits"]
 
+logger = logging.getLogger(__name__)
+
+#: Splits are kept one after the other: each rewrites the root that the last one wrote.
+_KEEPING: Final = threading.Lock()
+#: Rules that cut within sequences, so that an embargo has a meaning.
+_CUTS: Final = ("time", "position")
 _PART: Final = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$")
 
 
@@ -37,7 +57,7 @@ class SplitSet:
     name: str
     parts: tuple[str, ...]
     by: str
-    """``sequence``, ``group``, ``label`` or ``time``."""
+    """``sequence``, ``group``, ``label``, ``time`` (cut at instants) or ``position`` (shares of lengths)."""
     on: str | None
     """The column of groups or labels."""
     fractions: tuple[float, ...]
@@ -50,6 +70,12 @@ class SplitSet:
     stop: NDArray[np.int64]
     part: NDArray[np.int64]
     """Index into ``parts`` of each range."""
+    clock: str | None = None
+    """For ``time``: the field or column that told the time."""
+    at: tuple[str, ...] = ()
+    """For ``time``: the instants of the cuts, ISO text in UTC."""
+    embargo_time: float = 0.0
+    """For ``time``: seconds left out on each side of a cut."""
 
     def ranges(self, part: str) -> NDArray[np.int64]:
         """Return the half-open ranges of a part: int64[R, 2], ascending.
@@ -74,7 +100,7 @@ class SplitSet:
 
     def rule(self) -> dict[str, Any]:
         """Return what stands in the attributes of the store, without the array's name."""
-        return {
+        found: dict[str, Any] = {
             "parts": list(self.parts),
             "by": self.by,
             "on": self.on,
@@ -82,22 +108,9 @@ class SplitSet:
             "embargo": self.embargo,
             "seed": self.seed,
         }
-
-
-@dataclass(frozen=True)
-class SplitAudit:
-    """What :func:`audit_splits` found."""
-
-    ok: bool
-    """Whether no obs is visible to two parts of one split."""
-    findings: tuple[str, ...]
-    """What breaks that, one sentence each."""
-    warnings: tuple[str, ...]
-    """Parts nearer to each other in one sequence than a window and its horizon reach."""
-    visible: Mapping[str, Mapping[str, int]]
-    """split -> part -> obs that its windows see."""
-    windows: Mapping[str, Mapping[str, int]]
-    """split -> part -> number of windows at stride 1."""
+        if self.clock is not None:
+            found |= {"clock": self.clock, "at": list(self.at), "embargo_time": self.embargo_time}
+        return found
 
 
 def keyed_order(ids: Sequence[str], seed: int) -> NDArray[np.int64]:
@@ -108,7 +121,10 @@ def keyed_order(ids: Sequence[str], seed: int) -> NDArray[np.int64]:
     >>> keyed_order(["a", "b", "c"], 0).tolist() == keyed_order(["a", "b", "c"], 0).tolist()
     True
     """
-    key = int(seed).to_bytes(16, "little", signed=True)
+    try:
+        key = int(seed).to_bytes(16, "little", signed=True)
+    except OverflowError:
+        raise ConfigError(f"seed={seed} must lie in -2**127..2**127 - 1") from None
     digests = [hashlib.blake2b(i.encode("utf-8"), digest_size=16, key=key).digest() for i in ids]
     return np.array(sorted(range(len(ids)), key=digests.__getitem__), dtype=np.int64)
 
@@ -141,15 +157,35 @@ def _by_sequence(order: NDArray[np.int64], n: int, fractions: Sequence[float]) -
     return assigned
 
 
-def _by_group(groups: NDArray[Any], fractions: Sequence[float], seed: int) -> NDArray[np.int64]:
+def groups_of(table: SequenceTable, column: str) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the different values of a column as text, and the index of each sequence's among them.
+
+    Sequences without a label are a group of their own, with the empty text as its name.
+    """
+    if table.is_categorical(column):
+        codes = table.codes(column).astype(np.int64)
+        used, inverse = np.unique(codes, return_inverse=True)
+        words = table.categories(column)
+        return [words[c] if c >= 0 else "" for c in used.tolist()], inverse.astype(np.int64)
+    seen: dict[str, int] = {}  # a dictionary, since numpy's text drops what ends in NUL
+    values = [seen.setdefault(str(v), len(seen)) for v in table.column(column).tolist()]
+    order = sorted(seen)
+    rank = np.empty(len(seen), dtype=np.int64)
+    rank[[seen[name] for name in order]] = np.arange(len(order))
+    return order, rank[np.asarray(values, dtype=np.int64)]
+
+
+def _by_group(
+    names: Sequence[str], inverse: NDArray[np.int64], fractions: Sequence[float], seed: int
+) -> NDArray[np.int64]:
     """Give each group, in keyed order, to the part that lacks most of its share."""
-    names, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    order = keyed_order([str(name) for name in names], seed)
+    sizes = np.bincount(inverse, minlength=len(names))
+    order = keyed_order(names, seed)
     shares = [*fractions]
     rest = 1 - sum(shares)
     if rest > 1e-9:
         shares.append(rest)
-    lacking = [f * len(groups) for f in shares]
+    lacking = [f * len(inverse) for f in shares]
     chosen = np.empty(len(names), dtype=np.int64)
     for group in sorted(order.tolist(), key=lambda g: -int(sizes[g])):
         part = max(range(len(lacking)), key=lambda p: (lacking[p], -p))
@@ -159,10 +195,21 @@ def _by_group(groups: NDArray[Any], fractions: Sequence[float], seed: int) -> ND
     return found
 
 
-def _by_time(
+def _by_label(
+    order: NDArray[np.int64], inverse: NDArray[np.int64], fractions: Sequence[float]
+) -> NDArray[np.int64]:
+    """Share the sequences of each label, taken in a given order."""
+    assigned = np.full(len(order), -1, dtype=np.int64)
+    by_label = order[np.argsort(inverse[order], kind="stable")]
+    for mine in np.split(by_label, np.cumsum(np.bincount(inverse))[:-1]):
+        assigned[mine] = _by_sequence(np.arange(len(mine)), len(mine), fractions)
+    return assigned
+
+
+def _by_position(
     offsets: NDArray[np.int64], fractions: Sequence[float], embargo: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Cut every sequence at the same shares of its length."""
+    """Cut every sequence at the same shares of its length, whenever it was recorded."""
     lengths = np.diff(offsets)
     edges = np.concatenate([[0.0], np.cumsum(fractions)])
     whole = abs(edges[-1] - 1) < 1e-9
@@ -176,6 +223,27 @@ def _by_time(
     keep = start < stop
     start, stop = start + offsets[:-1, None], stop + offsets[:-1, None]
     return start[keep], stop[keep], part[keep].astype(np.int64)
+
+
+def _instants(
+    clock: Clock, name: str, parts: int, fractions: Sequence[float] | None, at: Sequence[Any] | None
+) -> list[int]:
+    """Return where to cut, in nanoseconds since 1970: between the parts, and where fractions leave a rest."""
+    if at is not None:
+        cuts = [clock.instant(v) for v in at]
+        if len(cuts) != parts - 1 or any(a >= b for a, b in itertools.pairwise(cuts)):
+            raise ConfigError(
+                f"split {name!r} has {parts} parts; at= takes {parts - 1} instants between them, ascending, "
+                f"got {[show_instant(c) for c in cuts]}"
+            )
+        return cuts
+    span = clock.span()
+    if span is None:
+        raise ConfigError(f"no obs of the store has a time that is known, so {name!r} cannot be cut by time")
+    low, high = span
+    shares = [Fraction(f).limit_denominator(10**9) for f in fractions or ()]
+    edges = [low + math.ceil(sum(shares[: i + 1]) * (high - low)) for i in range(parts)]
+    return edges[:-1] if sum(shares) >= 1 - Fraction(1, 10**8) else edges
 
 
 def _merged(
@@ -196,49 +264,84 @@ def choose(
     name: str,
     *,
     by: str,
-    fractions: Sequence[float] | None,
-    on: str | None,
-    embargo: int,
-    seed: int,
-    parts: Sequence[str] | None,
+    fractions: Sequence[float] | None = None,
+    on: str | None = None,
+    at: Sequence[Any] | None = None,
+    embargo: int = 0,
+    embargo_time: str | float | dt.timedelta | np.timedelta64 = 0,
+    seed: int = 0,
+    parts: Sequence[str] | None = None,
 ) -> SplitSet:
     """Choose a split without keeping it; arguments as of :func:`add_split`."""
     names = tuple(parts) if parts is not None else tuple(name.split("/"))
-    if not names or len(set(names)) != len(names) or not all(_PART.match(p) for p in names):
+    if (
+        not names
+        or len(set(names)) != len(names)
+        or not all(isinstance(p, str) and _PART.match(p) for p in names)
+    ):
         raise ConfigError(
             f"the parts {names} of split {name!r} must be different words; name it like 'train/val'"
         )
-    shares = [1 / len(names)] * len(names) if fractions is None else [float(f) for f in fractions]
+    try:
+        shares = [1 / len(names)] * len(names) if fractions is None else [float(f) for f in fractions]
+    except (TypeError, ValueError):
+        raise ConfigError(f"split {name!r}: fractions={fractions!r} are not numbers") from None
     if len(shares) != len(names) or not all(0 <= f <= 1 for f in shares) or sum(shares) > 1 + 1e-9:
         raise ConfigError(
             f"split {name!r} has {len(names)} parts and fractions {shares}; "
             "give one for each, summing to 1 at most"
         )
-    if by not in ("sequence", "group", "label", "time"):
-        raise ConfigError(f"by={by!r} is none of 'sequence', 'group', 'label', 'time'")
+    if by not in ("sequence", "group", "label", "time", "position"):
+        raise ConfigError(f"by={by!r} is none of 'sequence', 'group', 'label', 'time', 'position'")
     if (by in ("group", "label")) != (on is not None):
         raise ConfigError(f"by={by!r} {'needs' if on is None else 'takes no'} on=, a column along sequence")
-    if embargo < 0 or (embargo and by != "time"):
-        raise ConfigError(f"embargo={embargo} is for by='time', in obs")
+    if not isinstance(embargo, (int, np.integer)) or embargo < 0 or (embargo and by not in _CUTS):
+        raise ConfigError(f"embargo={embargo!r} is for by='time' and by='position': a whole number of obs")
+    margin = parse_duration(embargo_time)
+    if (margin or at is not None) and by != "time":
+        raise ConfigError(f"at= and embargo_time= are for by='time', got by={by!r}")
+    if at is not None and fractions is not None:
+        raise ConfigError("give either fractions= or at=, the instants to cut at")
+    clock = clock_of(store) if by == "time" else None
+    if by == "time" and clock is None:
+        if margin or at is not None:
+            raise ConfigError(
+                f"store {store.url} has no clock for at= or embargo_time=: no field 'time' in units such as "
+                "'seconds since 1970-01-01', and no columns 'start_time' and 'sample_rate'"
+            )
+        logger.info("store %s has no clock: split %s cuts each sequence by position", store.url, name)
+        by = "position"
     table = store.sequences
     offsets = table.offsets
-    if by == "time":
-        start, stop, part = _merged(*_by_time(offsets, shares, embargo))
+    cuts: list[int] = []
+    if clock is not None:
+        cuts = _instants(clock, name, len(names), shares, at)
+        ranges = clock.cut(cuts, len(names), int(embargo), margin)
+    elif by == "position":
+        ranges = _by_position(offsets, shares, int(embargo))
+    elif by == "group":
+        assigned = _by_group(*groups_of(table, str(on)), shares, seed)
+        ranges = offsets[:-1], offsets[1:], assigned
     else:
         order = keyed_order(table.ids.tolist(), seed)
         if by == "sequence":
             assigned = _by_sequence(order, len(table), shares)
-        elif by == "group":
-            assigned = _by_group(table.column(str(on)).astype(str), shares, seed)
         else:
-            labels = table.column(str(on)).astype(str)
-            assigned = np.full(len(table), -1, dtype=np.int64)
-            for value in np.unique(labels):
-                mine = order[labels[order] == value]
-                chosen = _by_sequence(np.arange(len(mine)), len(mine), shares)
-                assigned[mine] = chosen
-        start, stop, part = _merged(offsets[:-1], offsets[1:], assigned)
-    return SplitSet(name, names, by, on, tuple(shares), embargo, seed, start, stop, part)
+            assigned = _by_label(order, groups_of(table, str(on))[1], shares)
+        ranges = offsets[:-1], offsets[1:], assigned
+    return SplitSet(
+        name,
+        names,
+        by,
+        on,
+        () if at is not None else tuple(shares),
+        int(embargo),
+        seed,
+        *_merged(*ranges),
+        clock=None if clock is None else clock.name,
+        at=tuple(map(show_instant, cuts)),
+        embargo_time=margin / 1e9,
+    )
 
 
 def add_split(
@@ -248,7 +351,9 @@ def add_split(
     by: str = "sequence",
     fractions: Sequence[float] | None = None,
     on: str | None = None,
+    at: Sequence[str | int | dt.datetime | np.datetime64] | None = None,
     embargo: int = 0,
+    embargo_time: str | float | dt.timedelta | np.timedelta64 = 0,
     seed: int = 0,
     parts: Sequence[str] | None = None,
     overwrite: bool = False,
@@ -260,15 +365,29 @@ def add_split(
     store : ChunkStore
     name : str
         ``"train/val"``: the parts, unless ``parts`` names them.
-    by : {"sequence", "group", "label", "time"}
+    by : {"sequence", "group", "label", "time", "position"}
         Whole sequences at random; all sequences of one group together; the same shares of each
-        label; or every sequence cut at the same shares of its length, the first part first.
+        label; ``time``: all sequences cut at the same instants, the past first; ``position``: every
+        sequence cut at the same shares of its own length, the first part first, whenever it was
+        recorded. ``time`` needs a clock: a field ``time``, or columns ``start_time`` and ``sample_rate``.
+        A store without one is cut by position, and the split says so in its ``by``.
     fractions : sequence of float, optional
-        Share of each part; equal by default.
+        Share of each part, equal by default: of sequences; for ``time`` of the span from the first
+        instant in the store to the last; for ``position`` of the obs of each sequence.
     on : str, optional
-        The column along ``sequence`` that holds groups or labels.
+        The column along ``sequence`` that holds groups or labels. Sequences without a value are kept
+        together, like one group or label.
+    at : sequence, optional
+        For ``time``, instead of fractions: the instants between the parts, one less than there are
+        parts. A datetime or ISO text (UTC where it names no zone), or whole numbers in the unit of the
+        field ``time`` (seconds since 1970 for ``start_time``). An obs at the instant is in the later part.
     embargo : int
-        For ``by="time"``: obs left out on each side of a cut; at least window length - 1 + horizon.
+        For ``time`` and ``position``: obs left out on each side of a cut that falls within a sequence.
+        Windows never cross a cut; windows of two parts lie as far apart as they reach where this is at
+        least half of window length - 1 + horizon.
+    embargo_time : str, number or timedelta, optional
+        For ``time``: how much time is left out on each side of every cut, in all sequences: seconds, or
+        ``"2 h"``.
     seed : int
         What keys the choice.
     parts : sequence of str, optional
@@ -288,25 +407,44 @@ def add_split(
     ...     for name in "abcd":
     ...         out.write(name, {"x": np.zeros(10)})
     >>> store = chunkstore.open_store("memory://doc-split")
-    >>> store.add_split("train/val", by="time", fractions=[0.6, 0.4], embargo=1).n_obs
+    >>> store.add_split("train/val", by="position", fractions=[0.6, 0.4], embargo=1).n_obs
     {'train': 20, 'val': 12}
     >>> store.segments("val").start
     array([ 7, 17, 27, 37])
     """
-    from chunkstore.metadata import parse_root, write_root
-    from chunkstore.plain import write_plain
-
     place = store._place  # noqa: SLF001 - splits are part of the store
     if place.read_only:
         raise UnsupportedError(f"{store.url} is read-only; add splits where it is written")
-    made = choose(store, name, by=by, fractions=fractions, on=on, embargo=embargo, seed=seed, parts=parts)
-    root = parse_root(place)
+    made = choose(
+        store,
+        name,
+        by=by,
+        fractions=fractions,
+        on=on,
+        at=at,
+        embargo=embargo,
+        embargo_time=embargo_time,
+        seed=seed,
+        parts=parts,
+    )
+    with only_writer(place):
+        _keep(place, made, overwrite=overwrite)
+    store._refresh()  # noqa: SLF001
+    return made
+
+
+def _keep(place: Place, made: SplitSet, *, overwrite: bool) -> None:
+    """Write the arrays of a split, then the root that names them, then remove what it replaces."""
+    name, root = made.name, parse_root(place)
     known: dict[str, Any] = dict(root.own.get("splits", {}))
     if name in known and not overwrite:
-        raise ConfigError(f"store {store.url} has a split {name!r} already; use overwrite=True to replace it")
-    used = {s["array"] for s in known.values()} | {n.rpartition("_")[0] for n in root.arrays}
-    label = next(f"split{i}" for i in range(len(used) + 1) if f"split{i}" not in used)
+        raise ConfigError(f"store {place.url} has a split {name!r} already; use overwrite=True to replace it")
     old = known.get(name)
+    before = old["array"] if old else None
+    taken = {n.rpartition("_")[0] for n in root.arrays} - {before}
+    # named after what they hold: two writers at once, on two machines, never mix their arrays
+    stem = f"split_{_digest(made)}"
+    label = next(n for n in (stem, *(f"{stem}.{i}" for i in range(len(taken)))) if n not in taken)
     arrays = dict(root.arrays)
     for suffix, values in (("start", made.start), ("stop", made.stop), ("part", made.part)):
         meta = write_plain(
@@ -319,7 +457,7 @@ def add_split(
         )
         arrays[meta.name] = meta
     known[name] = {"array": label, **made.rule()}
-    gone = [f"{old['array']}_{s}" for s in ("start", "stop", "part")] if old else []
+    gone = [f"{before}_{s}" for s in ("start", "stop", "part")] if before not in (None, label) else []
     for key in gone:
         arrays.pop(key, None)
     own = {**root.own, "splits": known}
@@ -327,8 +465,36 @@ def add_split(
     for array in gone:
         for key, _ in list(place.walk(array)):
             place.delete(key)
-    store._refresh()  # noqa: SLF001
-    return made
+
+
+def _digest(made: SplitSet) -> str:
+    digest = hashlib.blake2b(repr((made.name, made.rule())).encode(), digest_size=6)
+    for values in (made.start, made.stop, made.part):
+        digest.update(values.astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def only_writer(place: Place) -> Iterator[None]:
+    """Hold off others who would change the root of a store, in this process and, in a folder, in others."""
+    with _KEEPING:
+        try:
+            import fcntl
+        except ImportError:  # pragma: no cover - not on Windows
+            yield
+            return
+        if place.kind != "local":
+            yield
+            return
+        handle = os.open(place.url, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            except OSError as err:  # some network file systems know no locks
+                logger.info("store %s cannot be locked: %s", place.url, err)
+            yield
+        finally:
+            os.close(handle)
 
 
 def load_splits(store: ChunkStore) -> Mapping[str, SplitSet]:
@@ -339,8 +505,6 @@ def load_splits(store: ChunkStore) -> Mapping[str, SplitSet]:
     FormatError
         If their ranges overlap, leave ``obs`` or name parts that do not exist.
     """
-    from chunkstore.reader import read_plain
-
     kept: dict[str, SplitSet] = store._split_cache  # noqa: SLF001
     root = store._root  # noqa: SLF001
     for name, rule in dict(root.own.get("splits", {})).items():
@@ -369,6 +533,9 @@ def load_splits(store: ChunkStore) -> Mapping[str, SplitSet]:
                 start,
                 stop,
                 part,
+                rule.get("clock"),
+                tuple(str(t) for t in rule.get("at", ())),
+                float(rule.get("embargo_time", 0)),
             )
         except (TypeError, ValueError) as err:
             raise FormatError(f"store {store.url}: the rule of split {name!r} is damaged: {err}") from None
@@ -397,80 +564,3 @@ def find_part(store: ChunkStore, wanted: str) -> NDArray[np.int64]:
     known = ", ".join(f"{s.name}:{p}" for s in splits.values() for p in s.parts) or "none"
     what = "no split with" if not having else f"{len(having)} splits with"
     raise UnknownNameError(f"store {store.url} has {what} a part {wanted!r}; there are: {known}")
-
-
-def audit_splits(store: ChunkStore, *, window: int = 1, horizon: int = 0) -> SplitAudit:
-    """Prove that no obs is visible to windows of two parts of a split.
-
-    A window of ``window`` obs and its ``horizon`` lie in one segment, so a part sees the segments
-    that are long enough, whole. For splits by group, no group may stand in two parts.
-
-    Parameters
-    ----------
-    store : ChunkStore
-    window, horizon : int
-        In obs.
-
-    Returns
-    -------
-    SplitAudit
-    """
-    if window < 1 or horizon < 0:
-        raise ConfigError(f"window={window} must be 1 or more, horizon={horizon} 0 or more")
-    findings: list[str] = []
-    warnings: list[str] = []
-    visible: dict[str, dict[str, int]] = {}
-    windows: dict[str, dict[str, int]] = {}
-    offsets = store.sequences.offsets
-    for name, split in load_splits(store).items():
-        seen: list[NDArray[np.int64]] = []
-        visible[name], windows[name] = {}, {}
-        for i, part in enumerate(split.parts):
-            segments = cut_segments(offsets, gaps=store.gaps, ranges=split.ranges(part))
-            long = segments.stop - segments.start >= window + horizon
-            start, stop = segments.start[long], segments.stop[long]
-            visible[name][part] = int((stop - start).sum())
-            windows[name][part] = int((stop - start - (window + horizon) + 1).sum())
-            rows = np.stack([start, stop, np.full(len(start), i), segments.sequence[long]], axis=1)
-            seen.append(rows)
-        rows = np.concatenate(seen) if seen else np.empty((0, 4), np.int64)
-        rows = rows[np.argsort(rows[:, 0], kind="stable")]
-        overlap = np.flatnonzero(rows[1:, 0] < rows[:-1, 1])
-        for at in overlap[:10].tolist():
-            a, b = rows[at], rows[at + 1]
-            findings.append(
-                f"split {name!r}: obs [{b[0]}, {min(a[1], b[1])}) are seen by "
-                f"{split.parts[a[2]]} and {split.parts[b[2]]}"
-            )
-        near = (rows[1:, 2] != rows[:-1, 2]) & (rows[1:, 3] == rows[:-1, 3])
-        distance = rows[1:, 0] - rows[:-1, 1]
-        close = np.flatnonzero(near & (distance < window - 1 + horizon))
-        if len(close):
-            least = int(distance[close].min())
-            warnings.append(
-                f"split {name!r}: parts come as near as {least} obs within a sequence, {len(close)} times; "
-                f"windows reach {window - 1 + horizon}: use embargo={-(-(window - 1 + horizon) // 2)} or more"
-            )
-        if split.by == "group" and split.on is not None:
-            findings.extend(_groups_in_two(store, split))
-    return SplitAudit(not findings, tuple(findings), tuple(warnings), visible, windows)
-
-
-def _groups_in_two(store: ChunkStore, split: SplitSet) -> list[str]:
-    """Return a sentence for each group whose sequences stand in two parts."""
-    offsets = store.sequences.offsets[:-1]
-    at = np.searchsorted(split.start, offsets, side="right") - 1
-    inside = (at >= 0) & (len(split.start) > 0)
-    part = np.full(len(offsets), -1, dtype=np.int64)
-    if len(split.start):
-        inside &= offsets < split.stop[np.maximum(at, 0)]
-        part[inside] = split.part[at[inside]]
-    groups = store.sequences.column(str(split.on)).astype(str)
-    long = store.sequences.rowsize > 0
-    found = []
-    for group in np.unique(groups):
-        parts = np.unique(part[(groups == group) & long])
-        if len(parts) > 1:
-            names = [split.parts[p] if p >= 0 else "none" for p in parts.tolist()]
-            found.append(f"split {split.name!r}: group {str(group)!r} stands in {' and '.join(names)}")
-    return found[:10]

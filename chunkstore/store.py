@@ -29,7 +29,9 @@ from chunkstore.places import open_place
 from chunkstore.reader import ABSENT, ArrayReader, IndexCache, read_plain
 from chunkstore.segments import Segments, check_ranges, cut_segments
 from chunkstore.sequences import SequenceTable
+from chunkstore.splits import add_split, find_part, load_splits
 from chunkstore.statistics import FieldStatistics
+from chunkstore.views import sequence_dataset, store_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,8 +44,9 @@ if TYPE_CHECKING:
 
     from chunkstore.arrays import ArrayMeta
     from chunkstore.audio import Sound
+    from chunkstore.audits import SplitAudit
     from chunkstore.layout import FieldSpec
-    from chunkstore.splits import SplitAudit, SplitSet
+    from chunkstore.splits import SplitSet
 
 __all__ = ["ChunkStore", "EngineInfo", "open_store"]
 
@@ -458,27 +461,21 @@ class ChunkStore:
         """
         ranges = None
         if split is not None:
-            from chunkstore.splits import find_part
-
             ranges = find_part(self, split)
         return cut_segments(self.sequences.offsets, gaps=self.gaps, ranges=ranges)
 
     @property
     def splits(self) -> Mapping[str, SplitSet]:
         """The splits that are kept in the store, by name."""
-        from chunkstore.splits import load_splits
-
         return load_splits(self)
 
     def add_split(self, name: str, **options: Any) -> SplitSet:
         """Choose and keep a split; see :func:`chunkstore.splits.add_split` for the options."""
-        from chunkstore.splits import add_split
-
         return add_split(self, name, **options)
 
     def audit_splits(self, window: int = 1, horizon: int = 0) -> SplitAudit:
-        """Prove that no obs is seen by two parts of a split; see :func:`chunkstore.splits.audit_splits`."""
-        from chunkstore.splits import audit_splits
+        """Prove that no obs is seen by two parts of a split; see :func:`chunkstore.audits.audit_splits`."""
+        from chunkstore.audits import audit_splits  # here, so that opening and reading load less
 
         return audit_splits(self, window=window, horizon=horizon)
 
@@ -486,8 +483,6 @@ class ChunkStore:
 
     def sequence(self, id: str) -> xr.Dataset:  # noqa: A002 - the format's own word
         """Return one sequence as an xarray Dataset along ``obs``."""
-        from chunkstore.views import sequence_dataset
-
         return sequence_dataset(self, id)
 
     def play(
@@ -519,6 +514,4 @@ class ChunkStore:
 
     def to_xarray(self) -> xr.Dataset:
         """Return the whole store as a lazy xarray Dataset, dask chunks equal to shards."""
-        from chunkstore.views import store_dataset
-
         return store_dataset(self)

@@ -1,0 +1,447 @@
+"""When each obs was: the clock of a store, and where instants cut its sequences.
+
+A store has a clock where it has a field ``time`` (integers in CF units, one an obs) or where each
+sequence states its start and its sample rate. Instants are compared as whole numbers, in the unit of
+the field or in nanoseconds, so that no rounding puts an obs on the wrong side of a cut.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from chunkstore.errors import ConfigError
+from chunkstore.segments import cut_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from chunkstore.segments import Segments
+    from chunkstore.store import ChunkStore
+
+__all__ = ["Clock", "FieldClock", "RateClock", "clock_of", "parse_duration", "parse_units"]
+
+#: Obs whose times are held at once.
+_BLOCK: Final = 1 << 20
+_UNITS: Final = {
+    "ns": 1,
+    "nanosecond": 1,
+    "us": 10**3,
+    "microsecond": 10**3,
+    "ms": 10**6,
+    "millisecond": 10**6,
+    "s": 10**9,
+    "sec": 10**9,
+    "second": 10**9,
+    "min": 60 * 10**9,
+    "minute": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "hr": 3600 * 10**9,
+    "hour": 3600 * 10**9,
+    "d": 86400 * 10**9,
+    "day": 86400 * 10**9,
+}
+_DURATION: Final = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*$", re.IGNORECASE)
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+#: What stands for "the time of this obs is not known" among parts.
+_UNKNOWN: Final = -2
+_LEAST: Final = -(2**63)
+_MOST: Final = 2**63 - 1
+
+
+def _unit(text: str) -> int | None:
+    text = text.strip().lower()
+    return _UNITS.get(text, _UNITS.get(text.removesuffix("s")))
+
+
+def parse_duration(value: str | float | dt.timedelta | np.timedelta64) -> int:
+    """Return a length of time in nanoseconds; numbers are seconds.
+
+    Raises
+    ------
+    ConfigError
+        If it is negative or cannot be understood.
+
+    Examples
+    --------
+    >>> parse_duration("2 h"), parse_duration(1.5), parse_duration(np.timedelta64(3, "ms"))
+    (7200000000000, 1500000000, 3000000)
+    """
+    found: int | None = None
+    if isinstance(value, np.timedelta64):
+        found = None if np.isnat(value) else int(value.astype("timedelta64[ns]").astype(np.int64))
+    elif isinstance(value, dt.timedelta):
+        found = value // dt.timedelta(microseconds=1) * 1000
+    elif isinstance(value, str):
+        match = _DURATION.match(value)
+        unit = _unit(match[2]) if match else None
+        if match and unit:
+            found = round(Fraction(match[1]) * unit)
+    elif isinstance(value, (int, float, np.number)) and math.isfinite(value):
+        found = round(Fraction(float(value)) * 10**9)
+    if found is None or found < 0:
+        raise ConfigError(
+            f"{value!r} is not a length of time; write seconds, or text such as '90 s' or '2 h'"
+        )
+    return found
+
+
+def parse_instant(value: Any) -> int | None:
+    """Return nanoseconds since 1970 of a date and time (UTC unless it says another zone), or None.
+
+    Examples
+    --------
+    >>> parse_instant("1970-01-02"), parse_instant("1970-01-01T01:00:00+01:00"), parse_instant("soon")
+    (86400000000000, 0, None)
+    """
+    if isinstance(value, np.datetime64):
+        if np.isnat(value):
+            return None
+        step, count = np.datetime_data(value.dtype)
+        if step in ("Y", "M", "W", "generic"):
+            value, step, count = value.astype("datetime64[D]"), "D", 1
+        scale = _unit({"D": "d"}.get(step, step))
+        return None if scale is None else int(value.astype(np.int64)) * count * scale
+    if isinstance(value, str):
+        try:
+            value = dt.datetime.fromisoformat(value.strip().removesuffix(" UTC"))
+        except ValueError:
+            try:  # more digits of a second than datetime holds, or hours of one digit
+                return parse_instant(np.datetime64(value.strip().removesuffix("Z").replace(" ", "T")))
+            except ValueError:
+                return None
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        value = dt.datetime(value.year, value.month, value.day)  # noqa: DTZ001 - the zone comes next
+    if not isinstance(value, dt.datetime):
+        return None
+    aware = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
+    return (aware - _EPOCH) // dt.timedelta(microseconds=1) * 1000
+
+
+def parse_units(units: str | None) -> tuple[int, int] | None:
+    """Return (nanoseconds in a unit, nanoseconds of its origin since 1970) of CF units, or None.
+
+    Examples
+    --------
+    >>> parse_units("milliseconds since 1970-01-02"), parse_units("m s-1")
+    ((1000000, 86400000000000), None)
+    """
+    unit, since, origin = (units or "").partition(" since ")
+    scale, zero = _unit(unit), parse_instant(origin)
+    return None if not since or scale is None or zero is None else (scale, zero)
+
+
+def show_instant(nanoseconds: int) -> str:
+    """Return an instant as ISO text in UTC, with no more digits than it needs.
+
+    Examples
+    --------
+    >>> show_instant(1_500_000_000), show_instant(0)
+    ('1970-01-01T00:00:01.5Z', '1970-01-01T00:00:00Z')
+    """
+    seconds, rest = divmod(nanoseconds, 10**9)
+    digits = f".{rest:09d}".rstrip("0") if rest else ""
+    try:
+        return f"{(_EPOCH + dt.timedelta(seconds=seconds)).strftime('%Y-%m-%dT%H:%M:%S')}{digits}Z"
+    except OverflowError:
+        return f"{seconds}{digits} s since 1970"
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where instants fall: what both kinds of clocks can say."""
+
+    store: ChunkStore
+    name: str
+    """The field or column that tells the time."""
+
+    def instant(self, value: Any) -> int:
+        """Return nanoseconds since 1970 of a date and time, or of a number in the clock's own unit."""
+        if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):
+            return self._own(int(value))
+        found = parse_instant(value)
+        if found is None:
+            raise ConfigError(
+                f"at={value!r} is not an instant; give a datetime, ISO text such as '2024-05-01T12:00', or a "
+                f"whole number in the unit of {self.name!r}"
+            )
+        return found
+
+    def _own(self, value: int) -> int:
+        raise NotImplementedError
+
+    def span(self) -> tuple[int, int] | None:
+        """Return the first and the last instant of the store; None where no obs has a known time."""
+        every = cut_segments(self.store.sequences.offsets, gaps=self.store.gaps)
+        return self.extents(every, np.zeros(len(every), np.int64), 1)[0]
+
+    def extents(
+        self, segments: Segments, part: NDArray[np.int64], parts: int
+    ) -> list[tuple[int, int] | None]:
+        """Return the first and last instant of the segments of each part."""
+        raise NotImplementedError
+
+    def cut(
+        self, cuts: Sequence[int], parts: int, embargo: int, margin: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Cut all sequences at instants.
+
+        Parameters
+        ----------
+        cuts : sequence of int
+            Nanoseconds since 1970, ascending: ``parts - 1``, or one more that ends the last part.
+        parts : int
+            How many parts there are.
+        embargo : int
+            Obs left out on each side of a cut between parts that falls within a sequence.
+        margin : int
+            Nanoseconds left out on each side of every cut between parts.
+
+        Returns
+        -------
+        start, stop, part : int64 arrays
+            Ranges of obs; part *k* lies from cut *k - 1* on, before cut *k*.
+            What has no known time is in none.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class FieldClock(Clock):
+    """A field ``time`` with one instant an obs, in any order."""
+
+    scale: int
+    """Nanoseconds in a unit."""
+    origin: int
+    """Nanoseconds since 1970 at which the unit counts 0."""
+
+    def _own(self, value: int) -> int:
+        return value * self.scale + self.origin
+
+    def _first(self, instant: int) -> int:
+        """Return the least stored value that is not before an instant."""
+        return min(_MOST, max(_LEAST, -((self.origin - instant) // self.scale)))
+
+    def _blocks(self) -> Iterator[tuple[int, NDArray[Any], NDArray[np.bool_]]]:
+        """Yield (first obs, times, whether each is known); what stands in gaps is not."""
+        mask = self.store.masks.get(self.name)
+        gaps = self.store.gaps
+        for low in range(0, self.store.n_obs, _BLOCK):
+            high = min(low + _BLOCK, self.store.n_obs)
+            times = self.store.read(self.name, low, high)
+            known = self.store.read(mask, low, high) if mask else np.ones(high - low, dtype=bool)
+            first, last = np.searchsorted(gaps[:, 1], low, "right"), np.searchsorted(gaps[:, 0], high, "left")
+            for start, stop in gaps[first:last].tolist():
+                known[max(0, start - low) : max(0, stop - low)] = False
+            yield low, times, known
+
+    def extents(  # noqa: D102 - said in Clock
+        self, segments: Segments, part: NDArray[np.int64], parts: int
+    ) -> list[tuple[int, int] | None]:
+        found: list[tuple[int, int] | None] = [None] * parts
+        if not len(segments):
+            return found
+        for low, times, known in self._blocks():
+            obs = np.arange(low, low + len(times))
+            at = np.searchsorted(segments.start, obs, side="right") - 1
+            inside = known & (at >= 0) & (obs < segments.stop[np.maximum(at, 0)])
+            for i in np.unique(part[at[inside]]).tolist():
+                mine = times[inside & (part[at] == i)]
+                first, last = self._own(int(mine.min())), self._own(int(mine.max()))
+                old = found[i]
+                found[i] = (first, last) if old is None else (min(first, old[0]), max(last, old[1]))
+        return found
+
+    def cut(  # noqa: D102 - said in Clock
+        self, cuts: Sequence[int], parts: int, embargo: int, margin: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        offsets = self.store.sequences.offsets
+        if not self.store.n_obs:
+            return offsets[:0], offsets[:0], offsets[:0]
+        edges = np.array([self._first(c) for c in cuts], dtype=np.int64)
+        left = [(self._first(c - margin), self._first(c + margin)) for c in cuts[: parts - 1]]
+        label_at: list[NDArray[np.int64]] = []
+        labels: list[NDArray[Any]] = []
+        out_at: list[NDArray[np.int64]] = []
+        outs: list[NDArray[Any]] = []
+        for low, times, known in self._blocks():
+            label = np.where(known, np.searchsorted(edges, times, side="right"), _UNKNOWN)
+            out = ~known
+            for first, last in left:
+                out |= (times >= first) & (times < last)
+            for values, at, found in ((label, label_at, labels), (out, out_at, outs)):
+                change = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
+                at.append(low + change)
+                found.append(values[change])
+        start, part, sequence = _runs(np.concatenate(label_at), np.concatenate(labels), offsets)
+        stop = np.append(start[1:], offsets[-1])
+        border = (sequence[1:] == sequence[:-1]) & (part[1:] != part[:-1])
+        border &= (np.minimum(part[1:], part[:-1]) >= 0) & (np.maximum(part[1:], part[:-1]) < parts)
+        where, of = start[1:][border], sequence[1:][border]
+        around = [np.maximum(where - embargo, offsets[of]), np.minimum(where + embargo, offsets[of + 1])]
+        marks, is_out = np.concatenate(out_at), np.concatenate(outs)
+        unseen = [marks[is_out], np.append(marks[1:], offsets[-1])[is_out]]
+        removed = _union(np.concatenate([np.stack(around, axis=1), np.stack(unseen, axis=1)]))
+        rows = []
+        for i in range(parts):
+            ranges = np.stack([start[part == i], stop[part == i]], axis=1)
+            kept = cut_segments(offsets, gaps=removed, ranges=ranges)
+            rows.append(np.stack([kept.start, kept.stop, np.full(len(kept), i)], axis=1))
+        table = np.concatenate(rows)
+        table = table[np.argsort(table[:, 0], kind="stable")]
+        return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
+
+
+def _runs(
+    at: NDArray[np.int64], labels: NDArray[np.int64], offsets: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return (start, label, sequence) of runs of one label, cut where sequences begin.
+
+    Obs of unknown time take the label of those before them in their sequence, so that a cut behind a gap
+    is found where the gap ends.
+    """
+    start = np.unique(np.concatenate([at, offsets[:-1]]))
+    start = start[start < offsets[-1]]
+    label = labels[np.searchsorted(at, start, side="right") - 1]
+    sequence = np.searchsorted(offsets, start, side="right") - 1
+    source = np.maximum.accumulate(np.where(label != _UNKNOWN, np.arange(len(label)), 0))
+    carried = np.where(sequence[source] == sequence, label[source], _UNKNOWN)
+    return start, carried, sequence
+
+
+def _union(ranges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return ranges that are ascending and apart and cover the same obs."""
+    ranges = ranges[ranges[:, 0] < ranges[:, 1]]
+    if not len(ranges):
+        return ranges
+    ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(ranges[:, 1])
+    first = np.concatenate([[True], ranges[1:, 0] > reach[:-1]])
+    last = np.concatenate([first[1:], [True]])
+    return np.stack([ranges[first, 0], reach[last]], axis=1)
+
+
+@dataclass(frozen=True)
+class RateClock(Clock):
+    """Sequences that state their start, in seconds since 1970, and their sample rate."""
+
+    begin: NDArray[np.int64]
+    """Nanoseconds since 1970 of the first obs of each sequence."""
+    rate: NDArray[np.float64]
+    """Obs a second; NaN where start or rate is not known."""
+
+    def _own(self, value: int) -> int:
+        return value * 10**9
+
+    def _time(self, sequence: NDArray[np.int64], obs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the instant of obs that are counted from the start of their sequence."""
+        steps = np.rint(obs * (1e9 / self.rate[sequence])).astype(np.int64)
+        return self.begin[sequence] + steps
+
+    def _position(self, instant: int) -> NDArray[np.int64]:
+        """Return how many obs of each sequence lie before an instant; 0 where the clock is not known."""
+        lengths = np.diff(self.store.sequences.offsets)
+        known = np.flatnonzero(~np.isnan(self.rate))
+        found = np.zeros(len(lengths), dtype=np.int64)
+        low, high = np.zeros(len(known), np.int64), lengths[known].astype(np.int64)
+        while (low < high).any():  # times ascend within a sequence: the least obs not before the instant
+            middle = (low + high) // 2
+            before = (self._time(known, middle) < instant) & (low < high)
+            low, high = np.where(before, middle + 1, low), np.where(before | (low >= high), high, middle)
+        found[known] = low
+        return found
+
+    def extents(  # noqa: D102 - said in Clock
+        self, segments: Segments, part: NDArray[np.int64], parts: int
+    ) -> list[tuple[int, int] | None]:
+        found: list[tuple[int, int] | None] = []
+        base = self.store.sequences.offsets[segments.sequence]
+        known = ~np.isnan(self.rate[segments.sequence])
+        for i in range(parts):
+            mine = np.flatnonzero(known & (part == i))
+            if not len(mine):
+                found.append(None)
+                continue
+            of = segments.sequence[mine]
+            first = self._time(of, segments.start[mine] - base[mine])
+            last = self._time(of, segments.stop[mine] - 1 - base[mine])
+            found.append((int(first.min()), int(last.max())))
+        return found
+
+    def cut(  # noqa: D102 - said in Clock
+        self, cuts: Sequence[int], parts: int, embargo: int, margin: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        offsets = self.store.sequences.offsets
+        lengths = np.diff(offsets)
+        start = np.zeros((len(lengths), parts), dtype=np.int64)
+        stop = np.broadcast_to(lengths[:, None], start.shape).copy()
+        for i, instant in enumerate(cuts):
+            at = self._position(instant)
+            if i == parts - 1:
+                stop[:, i] = at
+                continue
+            obs = np.where((at > 0) & (at < lengths), embargo, 0)
+            stop[:, i] = np.minimum(self._position(instant - margin), at - obs)
+            start[:, i + 1] = np.maximum(self._position(instant + margin), at + obs)
+        # an embargo may reach over a short part into the next
+        start = np.maximum.accumulate(start, axis=1)
+        stop = np.minimum.accumulate(stop[:, ::-1], axis=1)[:, ::-1]
+        keep = (start < stop) & ~np.isnan(self.rate)[:, None]
+        part = np.broadcast_to(np.arange(parts), start.shape)
+        base = offsets[:-1, None]
+        return (start + base)[keep], (stop + base)[keep], part[keep].astype(np.int64)
+
+
+def clock_of(store: ChunkStore) -> Clock | None:
+    """Return the clock of a store, or None where nothing says when its obs were.
+
+    Examples
+    --------
+    >>> import chunkstore
+    >>> units = "seconds since 2020-01-01"
+    >>> with chunkstore.StoreWriter(
+    ...     "memory://doc-clock", [chunkstore.FieldSpec("time", "int64", units=units)], overwrite=True
+    ... ) as out:
+    ...     out.write("a", {"time": [0, 60, 120]})
+    >>> clock = clock_of(chunkstore.open_store("memory://doc-clock"))
+    >>> [show_instant(t) for t in clock.span()]
+    ['2020-01-01T00:00:00Z', '2020-01-01T00:02:00Z']
+    """
+    spec = store.fields.get("time")
+    if spec is not None and spec.np_dtype.kind in "iu" and spec.dtype != "uint64" and not spec.items:
+        units = parse_units(spec.units)
+        calendar = str(spec.attrs.get("calendar", "standard"))
+        if units is not None and calendar in ("standard", "gregorian", "proleptic_gregorian"):
+            return FieldClock(store, "time", *units)
+    table = store.sequences
+    if "start_time" not in table.columns:
+        return None
+    begin: NDArray[Any] = table.column("start_time")
+    if begin.dtype.kind not in "iuf":
+        return None
+    rate = _rates(store)
+    known = np.isfinite(begin.astype(np.float64)) & (rate > 0)
+    if not known.any():
+        return None
+    whole = np.rint(np.where(known, begin, 0).astype(np.float64) * 1e6).astype(np.int64) * 1000
+    return RateClock(store, "start_time", whole, np.where(known, rate, np.nan))
+
+
+def _rates(store: ChunkStore) -> NDArray[np.float64]:
+    """Return the sample rate of each sequence in Hz, NaN where nothing states one."""
+    if "sample_rate" in store.sequences.columns:
+        column = store.sequences.column("sample_rate")
+        if column.dtype.kind in "iuf":
+            return np.asarray(column, dtype=np.float64)
+    for attrs in (*(spec.attrs for spec in store.fields.values()), store.attrs):
+        if "sample_rate" in attrs:
+            return np.full(store.n_sequences, float(attrs["sample_rate"]))
+    return np.full(store.n_sequences, np.nan)

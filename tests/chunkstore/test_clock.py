@@ -1,0 +1,222 @@
+"""Splits by time: instants cut all sequences alike, whatever order, gaps and nulls the clock has."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from chunkstore import ConfigError, FieldSpec, StoreWriter, open_store, verify_store
+from chunkstore.clock import clock_of, parse_duration, parse_instant, parse_units
+
+_names = itertools.count()
+MINUTE = "minutes since 2020-01-01"
+
+
+def timed(times, *, nullable=False, masks=None, gaps=None, units=MINUTE):
+    """Return a store whose field ``time`` holds the given lists, one a sequence."""
+    url = f"memory://clock-{next(_names)}"
+    fields = [FieldSpec("time", "int64", units=units, nullable=nullable), FieldSpec("x", "float32")]
+    with StoreWriter(url, fields, chunk=4, shard=8) as out:
+        for i, values in enumerate(times):
+            data = {"time": np.array(values, np.int64), "x": np.zeros(len(values))}
+            if nullable:
+                data["time_valid"] = np.array(masks[i], bool)
+            out.write(f"s{i}", data, gaps=(gaps or {}).get(i, ()))
+    return open_store(url)
+
+
+def seen_by(store, split):
+    """Return for each obs the set of parts whose segments hold it, one obs after the other."""
+    seen = [set() for _ in range(store.n_obs)]
+    for part in split.parts:
+        segments = store.segments(f"{split.name}:{part}")
+        for start, stop in zip(segments.start.tolist(), segments.stop.tolist(), strict=True):
+            for obs in range(start, stop):
+                seen[obs].add(part)
+    return seen
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_each_obs_goes_to_the_part_of_its_instant_one_by_one(data):
+    times = data.draw(st.lists(st.lists(st.integers(0, 30), max_size=25), min_size=1, max_size=5))
+    if data.draw(st.booleans()):
+        times = [sorted(t) for t in times]
+    masks = [[data.draw(st.booleans()) for _ in t] for t in times]
+    gaps = {}
+    for i, t in enumerate(times):
+        edges = sorted(data.draw(st.sets(st.integers(0, len(t)), max_size=4)))
+        gaps[i] = list(zip(edges[::2], edges[1::2], strict=False))
+    store = timed(times, nullable=True, masks=masks, gaps=gaps)
+    cuts = sorted(data.draw(st.sets(st.integers(-1, 31), min_size=2, max_size=2)))
+    margin = data.draw(st.integers(0, 5))
+    made = store.add_split("a/b/c", by="time", at=cuts, embargo_time=dt.timedelta(minutes=margin))
+    assert (made.by, made.clock) == ("time", "time")
+    expected = []
+    for i, t in enumerate(times):
+        for k, value in enumerate(t):
+            lost = not masks[i][k] or any(low <= k < high for low, high in gaps[i])
+            near = any(c - margin <= value < c + margin for c in cuts)
+            expected.append(set() if lost or near else {"abc"[sum(value >= c for c in cuts)]})
+    assert seen_by(store, made) == expected
+    audit = store.audit_splits(window=1)
+    assert audit.ok, audit.findings
+    assert verify_store(store.url, deep=True).findings == []
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    times=st.lists(st.lists(st.integers(0, 40), max_size=30).map(sorted), min_size=1, max_size=4),
+    cut=st.integers(-1, 41),
+    embargo=st.integers(0, 8),
+)
+def test_an_embargo_in_obs_is_left_out_around_cuts_within_a_sequence(times, cut, embargo):
+    store = timed(times)
+    made = store.add_split("a/b", by="time", at=[cut], embargo=embargo)
+    expected = []
+    for t in times:
+        at = sum(v < cut for v in t)
+        reach = embargo if 0 < at < len(t) else 0
+        expected += [set() if at - reach <= k < at + reach else {"ab"[k >= at]} for k in range(len(t))]
+    assert seen_by(store, made) == expected
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_starts_and_rates_cut_like_the_instants_that_they_mean(data):
+    url = f"memory://clock-{next(_names)}"
+    known, lengths = [], []
+    with StoreWriter(url, {"x": "i1"}, chunk=4, shard=8) as out:
+        for i in range(data.draw(st.integers(1, 5))):
+            n = data.draw(st.integers(0, 40))
+            begin = data.draw(st.one_of(st.just(math.nan), st.integers(0, 40).map(float)))
+            rate = data.draw(st.sampled_from([0.5, 1.0, 3.0, 44100.0]))
+            out.write(f"s{i}", {"x": np.zeros(n, int)}, columns={"start_time": begin, "sample_rate": rate})
+            known.append((begin, rate))
+            lengths.append(n)
+    store = open_store(url)
+    if all(math.isnan(b) for b, _ in known):
+        assert clock_of(store) is None
+        return
+    cut, margin, embargo = (
+        data.draw(st.integers(-1, 70)),
+        data.draw(st.integers(0, 3)),
+        data.draw(st.integers(0, 4)),
+    )
+    made = store.add_split("a/b", by="time", at=[cut], embargo_time=margin, embargo=embargo)
+    assert made.clock == "start_time"
+    expected = []
+    for (begin, rate), n in zip(known, lengths, strict=True):
+        at = [int(begin * 1e9) + round(k * 1e9 / rate) for k in range(n)] if begin == begin else []
+        first = sum(t < cut * 10**9 for t in at)
+        reach = embargo if 0 < first < n else 0
+        for k in range(n):
+            out = not at or first - reach <= k < first + reach
+            out = out or (cut - margin) * 10**9 <= at[k] < (cut + margin) * 10**9
+            expected.append(set() if out else {"ab"[at[k] >= cut * 10**9]})
+    assert seen_by(store, made) == expected
+    assert store.audit_splits().ok
+
+
+def test_fractions_share_the_span_of_the_whole_store_not_each_sequence():
+    # sequence 0 lies wholly in the first half of the span 0..100, sequence 2 wholly in the second
+    store = timed([range(40), range(30, 70), range(61, 101)])
+    made = store.add_split("train/val", by="time", fractions=[0.5, 0.5])
+    assert made.at == ("2020-01-01T00:50:00Z",)
+    assert made.n_obs == {"train": 40 + 20, "val": 20 + 40}
+    spans = store.audit_splits().spans["train/val"]
+    assert spans["train"] == ("2020-01-01T00:00:00Z", "2020-01-01T00:49:00Z")
+    assert spans["val"] == ("2020-01-01T00:50:00Z", "2020-01-01T01:40:00Z")
+    by_position = store.add_split("a/b", by="position", fractions=[0.5, 0.5])
+    assert (by_position.by, by_position.n_obs) == ("position", {"a": 60, "b": 60})
+
+
+def test_fractions_that_leave_a_rest_end_the_last_part_at_an_instant():
+    store = timed([range(101)])
+    made = store.add_split("train/val", by="time", fractions=[0.5, 0.2])
+    assert made.ranges("val").tolist() == [[50, 70]]
+    assert store.add_split("a/b/c", by="time", fractions=[0.7, 0.15, 0.15]).n_obs == {
+        "a": 70,
+        "b": 15,
+        "c": 16,
+    }
+
+
+def test_what_stands_in_gaps_and_nulls_does_not_stretch_the_span():
+    store = timed(
+        [[0, 10, 10**6, 20, 30]], nullable=True, masks=[[False, True, True, True, True]], gaps={0: [(2, 3)]}
+    )
+    made = store.add_split("train/val", by="time", fractions=[0.5, 0.5])
+    assert made.at == ("2020-01-01T00:20:00Z",)
+    assert (made.ranges("train").tolist(), made.ranges("val").tolist()) == ([[1, 2]], [[3, 5]])
+
+
+def test_a_store_without_a_clock_is_cut_by_position_and_says_so():
+    url = f"memory://clock-{next(_names)}"
+    with StoreWriter(url, {"x": "f4"}) as out:
+        out.write("a", {"x": np.zeros(10)})
+    store = open_store(url)
+    assert store.add_split("train/val", by="time").by == "position"
+    assert open_store(url).splits["train/val"].clock is None
+    for more in ({"at": ["2020"]}, {"embargo_time": 3}):
+        with pytest.raises(ConfigError, match="has no clock"):
+            store.add_split("a/b", by="time", **more)
+
+
+def test_the_audit_finds_a_part_that_sees_the_future():
+    store = timed([range(40), range(30, 70)])
+    split = store.add_split("train/val", by="time", fractions=[0.5, 0.5])
+    leak = type(split)(
+        **{**split.__dict__, "start": np.array([0, 40]), "stop": np.array([40, 80]), "part": np.array([0, 1])}
+    )
+    store._split_cache["train/val"] = leak
+    assert "train sees obs up to 2020-01-01T00:39:00Z, val sees obs from" in store.audit_splits().findings[0]
+
+
+@pytest.mark.parametrize(
+    "at",
+    [[], ["2020-01-01", "2020-01-02"], ["soon"], [None], [1.5], [np.datetime64("NaT")]],
+)
+def test_instants_that_cannot_be_used_are_refused(at):
+    store = timed([range(10)])
+    with pytest.raises(ConfigError):
+        store.add_split("a/b", by="time", at=at)
+    with pytest.raises(ConfigError, match="either"):
+        store.add_split("a/b", by="time", at=[3], fractions=[0.5, 0.5])
+    with pytest.raises(ConfigError, match="ascending"):
+        store.add_split("a/b/c", by="time", at=[5, 5])
+
+
+def test_instants_are_read_in_every_usual_form():
+    day = 86400 * 10**9
+    same = [
+        "1970-01-02", "1970-01-02T00:00Z", "1970-01-02 00:00:00 UTC", "1970-01-02T02:00+02:00",
+        dt.datetime(1970, 1, 2),  # noqa: DTZ001 - without a zone it is UTC
+        dt.datetime(1970, 1, 2, tzinfo=dt.UTC), dt.date(1970, 1, 2),
+        np.datetime64("1970-01-02"), np.datetime64("1970-01-02T00:00:00.000000000"),
+    ]  # fmt: skip
+    assert {parse_instant(v) for v in same} == {day}
+    assert parse_instant("0001-01-01") == -62135596800 * 10**9  # seconds from year 1 to 1970
+    assert parse_units("hours since 1970-01-02 00:00:00.0") == (3600 * 10**9, day)
+    assert parse_units("days since soon") is None
+    assert parse_units(None) is None
+    assert [parse_duration(v) for v in ("2 h", "90s", 0.5, dt.timedelta(days=1), "3 minutes")] == [
+        7200 * 10**9, 90 * 10**9, 5 * 10**8, day, 180 * 10**9,
+    ]  # fmt: skip
+    for bad in ("-1 s", "2 moons", -1, float("nan"), None):
+        with pytest.raises(ConfigError):
+            parse_duration(bad)
+
+
+def test_other_calendars_and_units_are_no_clock():
+    for units, attrs in (("m", {}), ("days since 2000-01-01", {"calendar": "360_day"})):
+        url = f"memory://clock-{next(_names)}"
+        with StoreWriter(url, [FieldSpec("time", "int64", units=units, attrs=attrs)]) as out:
+            out.write("a", {"time": [1, 2]})
+        assert clock_of(open_store(url)) is None

@@ -76,13 +76,19 @@ class Part:
     nbytes: int
     """Encoded bytes that will be read."""
     claimed: int
-    """Rows that the input claims for this part; -1 where it claims nothing."""
+    """Rows that the input claims for this part and that reading it answers for; -1 where it claims nothing.
+
+    Rows that a fault of the scan gives up already are no part of it, unless they keep a place.
+    """
     memory: int
     """Peak bytes that reading this part needs, decoded batch included."""
     sequence: int = -1
     """Index into ``Scan.keys`` for placed sources; -1 where keys are found while reading."""
     payload: Mapping[str, Any] = field(default_factory=dict)
     """What the source needs to find the slice again: JSON values only."""
+    estimate: bool = False
+    """Whether ``claimed`` is a guess for the plan only (a length in an audio header): the rows that come are
+    the rows there are, and the source names a wrong claim itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +139,9 @@ class Scan:
     key_order: str = "input"
     """Order of sequences that are found while reading: ``input`` (as they first appear), or ``sorted``
     (natural order of their ids), which lets keys that are spread over all inputs be gathered in long runs."""
+    key_once: bool = False
+    """Whether each of a batch's ``keys`` is a sequence of its own, met once: two that read the same are
+    two sequences, the later one with a number behind its id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,8 +156,8 @@ def settle(part: Part, good: int, gap: int, faults: Sequence[Fault]) -> tuple[Ac
     """Close the account of a part.
 
     Rows that faults name without giving them a place were lost; if claims, rows and faults do not add up, the
-    difference is a fault of its own, so that nothing vanishes in silence. Rows that a kept fault names were
-    claimed by a header and never there.
+    difference is a fault of its own, so that nothing vanishes in silence. A claim that is an estimate proves
+    nothing: there the rows that came, and those that faults name, are all there are.
 
     Examples
     --------
@@ -175,10 +175,8 @@ def settle(part: Part, good: int, gap: int, faults: Sequence[Fault]) -> tuple[Ac
     extra: list[Fault] = []
     quarantined = outside
     rows_in = good + gap + quarantined
-    # rows that a `kept` fault names were claimed and never there: a header that lied, a file that was cut
-    named = sum(f.rows for f in faults if f.action == "kept")
     missing = part.claimed - rows_in
-    if part.claimed >= 0 and missing != 0 and not 0 < missing <= named:
+    if part.claimed >= 0 and missing != 0 and not part.estimate:
         if missing > 0:
             extra.append(
                 Fault(

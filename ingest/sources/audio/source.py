@@ -47,6 +47,11 @@ _BATCH_ROWS = 1 << 18
 #: Peak bytes of reading one part: the decoder process (libraries, a block, soxr) and one batch here.
 _MEMORY = 160 << 20
 
+#: Notes that say why a recording has another length than its header claims.
+_LENGTH = frozenset(
+    {"audio-chained", "audio-damaged", "audio-header-frames", "audio-length-unstated", "audio-truncated"}
+)
+
 _COLUMNS = (
     ColumnSpec("source", "string", long_name="path or URL of the file"),
     ColumnSpec("recording", "string", long_name="id of the recording that this is a part of"),
@@ -259,6 +264,7 @@ class AudioSource:
                 "start_time": started,
                 "duration": stated_duration(row),
             },
+            estimate=True,
         )
 
     def _batches(self, part: Part, result: Converted | Failure, spool: Spool) -> Iterator[Batch]:
@@ -319,13 +325,16 @@ class AudioSource:
         )
 
     def _faults(self, part: Part, result: Converted) -> Iterator[Fault]:
-        missing = max(0, part.claimed - result.rows)
+        wrong = part.claimed - result.rows if part.claimed >= 0 else 0
         for note in result.notes:
-            rows, missing = (missing, 0) if note.frames else (0, missing)
+            # the first that speaks of the length answers for the whole difference
+            told = note.code in _LENGTH
+            rows = max(0, wrong) if told else 0
+            wrong = 0 if told else wrong
             yield Fault(note.code, part.file, note.message, note.offset, rows=rows, action="kept")
-        if missing:
+        if wrong:
             message = f"the header claims {part.claimed} samples, {result.rows} came of it"
-            yield Fault("audio-header-frames", part.file, message, rows=missing, action="kept")
+            yield Fault("audio-header-frames", part.file, message, rows=max(0, wrong), action="kept")
         stated = part.payload.get("duration")
         seconds = result.frames / result.rate if result.rate else 0.0
         if stated is not None and abs(seconds - stated) > max(0.05, 0.005 * stated):

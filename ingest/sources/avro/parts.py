@@ -38,9 +38,10 @@ class PartTable(Sequence[Part]):
         self._identities = [s.identity for s in surveys]
         self._ids = file_ids(self._urls)
         self._per = options.sequence_per
+        self._placed = self._per in {"file", "all"}
         self._labels = bool(plan.labels)
         rows = [
-            (i, p.start, p.stop, p.block, p.row, p.rows, p.largest, p.most)
+            (i, p.start, p.stop, p.block, p.row, p.rows - (0 if self._placed else p.lost), p.largest, p.most)
             for i, s in enumerate(surveys)
             for p in s.slices
         ]

@@ -59,6 +59,8 @@ class Slice:
     """Encoded bytes of the largest block."""
     most: int
     """Rows of the block that claims most."""
+    lost: int = 0
+    """Rows of damaged blocks among ``rows``, which the scan reports."""
 
 
 @dataclass(slots=True)
@@ -247,9 +249,10 @@ def _survey_blocks(  # noqa: PLR0917 # private
                     last.rows + rows,
                     last.largest,
                     max(last.most, rows),
+                    last.lost + rows,
                 )
             else:
-                slices.append(Slice(damage.start, damage.stop, damage.block, out.rows, rows, 0, rows))
+                slices.append(Slice(damage.start, damage.stop, damage.block, out.rows, rows, 0, rows, rows))
             out.rows += rows
         out.slices.extend(slices)
 

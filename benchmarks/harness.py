@@ -332,7 +332,8 @@ def measure(subject: Subject, scale: float = 1.0) -> dict[str, Any]:
         elif "gap" not in record:
             log.seek(0)
             lines = log.read().strip().splitlines()
-            record["gap"] = f"ended with status {child.returncode}: {lines[-1] if lines else 'no output'}"
+            last = _plain(lines[-1]) if lines else "no output"
+            record["gap"] = f"ended with status {child.returncode}: {last}"
         watch.join()
         log.close()
     since = record.pop("started", None) or 0.0
@@ -343,6 +344,13 @@ def measure(subject: Subject, scale: float = 1.0) -> dict[str, Any]:
     return record
 
 
+def _plain(text: str) -> str:
+    """One line without the paths of this machine."""
+    for place in (work_dir(), ROOT):
+        text = text.replace(f"{place.resolve()}{os.sep}", "").replace(f"{place}{os.sep}", "")
+    return " ".join(text.split())[:400]
+
+
 def _child(order: str) -> int:
     asked = json.loads(order)
     probe = Probe(asked["scale"])
@@ -351,8 +359,8 @@ def _child(order: str) -> int:
         getattr(importlib.import_module(module), name)(probe, **asked["params"])
     except Exception as error:
         traceback.print_exc()
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        Path(asked["answer"]).write_text(json.dumps({"gap": text[:400]}))
+        text = _plain(f"{type(error).__name__}: {error}")
+        Path(asked["answer"]).write_text(json.dumps({"gap": text}))
         return 1
     answer = {
         "lists": probe.lists,

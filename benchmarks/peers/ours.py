@@ -177,7 +177,7 @@ def _fill(task: AvroTask, out: Path, workers: int | None) -> int:
     from benchmarks.peers.tables import FIELDS
 
     folder = task.paths()[0].parent
-    result = ingest.ingest_avro(folder, out, sequence_key="device", fields=FIELDS, workers=workers)
+    result = ingest.ingest_avro(folder, out, sequence_key="device", fields=list(FIELDS), workers=workers)
     return int(result.report["rows"]["stored"])
 
 

@@ -44,12 +44,18 @@ def test_rows_stand_fastest_first_and_carry_their_share_of_ours():
 
 def test_a_peer_that_is_ahead_is_named_with_its_reason():
     text = page.winners(result(record("ours", 10.0), record("tsai", 20.0)), ["t"])
-    assert "**tsai** is ahead in rate (2x)" in text
+    assert "**rate: tsai**, 2x." in text
     assert page.REASONS["tsai"] in text
 
 
 def test_a_win_without_a_reason_is_called_open():
     assert "the reason is open" in page.winners(result(record("ours", 1.0), record("new", 2.0)), ["t"])
+
+
+def test_what_is_no_rate_has_one_line_for_all_peers():
+    peers = [record("ours", 9.0), record("a", 1.0, first=0.01), record("b", 1.0, first=0.05)]
+    text = page.winners(result(*peers), ["t"])
+    assert f"- **first batch**: a 10x; b 2x. Why: {page.ELSEWHERE['first batch']}." in text
 
 
 def test_nobody_ahead_is_said():

@@ -186,7 +186,7 @@ def reason(name: str) -> str:
 
 #: why peers are ahead in what is no rate; the same for all of them
 ELSEWHERE = {
-    "first batch": "they fill no blocks before the first batch; ours first reads as many blocks as a batch has "
+    "first batch": "they fill no blocks before the first batch; ours reads as many blocks as a batch has "
     "windows, so that already the first batch is mixed well",
     "peak memory": "they keep little or nothing between batches; ours keeps decoded blocks up to its "
     "memory limit, or starts worker processes",

@@ -99,6 +99,7 @@ def test_a_subject_that_cannot_be_measured_is_a_stated_gap(subject, text, tmp_pa
 
 
 def test_main_writes_versions_machine_and_summary(tmp_path, monkeypatch):
+    monkeypatch.setenv("CHUNKSTORE_BENCH_LOCK", str(tmp_path / "lock"))
     monkeypatch.setenv("CHUNKSTORE_BENCH_WORK", str(tmp_path))
     subjects = [Subject("one", f"{HERE}:counts_sleeps", {"n": 2}), Subject("two", f"{HERE}:fails")]
     out = tmp_path / "r.json"

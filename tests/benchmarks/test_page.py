@@ -116,6 +116,7 @@ def test_the_guard_fails_on_a_slower_ratio_or_more_memory_only(found, stored, ho
 
 def test_the_guard_ends_with_1_when_one_ratio_fell(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CHUNKSTORE_BENCH_LOCK", str(tmp_path / "lock"))  # else it waits for real measurements
+    monkeypatch.setenv("CHUNKSTORE_BENCH_LOCK", str(tmp_path / "lock"))
     monkeypatch.setattr(check, "STORED", tmp_path / "check.json")
     monkeypatch.setattr(check, "ratio_of", lambda guard, repeats: {"ratio": 1.0, "peak_bytes": 1})
     assert check.main(["--update"]) == 0

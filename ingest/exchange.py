@@ -19,14 +19,14 @@ from ingest.place import place_slices
 from ingest.rows import differs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ingest.folder import Folder
     from ingest.ledger import Ledger
     from ingest.place import SlicePlaces
     from ingest.plan import Plan
 
-__all__ = ["Exchange", "SegmentRef", "gather", "scratch_is_whole"]
+__all__ = ["Exchange", "SegmentRef", "gather", "numbered", "scratch_is_whole"]
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,8 @@ class Exchange:
     """Bytes in scratch."""
     conflicts: list[tuple[str, str, Any, Any]] = field(default_factory=list)
     """(id, column, value kept, value found) of labels that disagree."""
+    repeated: tuple[str, ...] = ()
+    """Ids that several records had, where a record is a sequence."""
 
 
 def scratch_is_whole(receipt: Mapping[str, Any], scratch: Folder) -> bool:
@@ -81,7 +83,7 @@ def gather(plan: Plan, ledger: Ledger, scratch: Folder) -> Exchange:
     IngestError
         If a receipt or a table is gone.
     """
-    known: dict[str, int] = {key: i for i, key in enumerate(plan.keys)}
+    known = _Names(plan.keys, once=plan.key_once)
     labels: dict[str, dict[int, Any]] = {}
     conflicts: list[tuple[str, str, Any, Any]] = []
     segments: list[SegmentRef] = []
@@ -90,7 +92,7 @@ def gather(plan: Plan, ledger: Ledger, scratch: Folder) -> Exchange:
     rows_before: list[np.ndarray] = []
     nbytes = 0
     for receipt in ledger.receipts("stage", plan.n_stage_tasks):
-        codes = np.array([known.setdefault(k, len(known)) for k in receipt["keys"]], np.int64)
+        codes = np.array([known.code(k) for k in receipt["keys"]], np.int64)
         conflicts += [(a, b, c, d) for a, b, c, d in receipt["conflicts"]]
         for name, values in receipt["labels"].items():
             column = labels.setdefault(name, {})
@@ -112,13 +114,14 @@ def gather(plan: Plan, ledger: Ledger, scratch: Folder) -> Exchange:
             )
             nbytes += segment["nbytes"]
     whole = np.concatenate(tables) if tables else np.zeros((0, 4), np.int64)
-    ids = list(known)
+    ids = known.names
     rank = np.arange(len(ids), dtype=np.int64)
     if plan.key_order == "sorted":
         order = sorted(range(len(ids)), key=lambda i: natural_key(ids[i]))
         rank[order] = np.arange(len(ids))
-        ids = [ids[i] for i in order]
+        ids = [ids[i] for i in order]  # of ids that read the same, the first of the inputs comes first
         labels = {name: {int(rank[i]): v for i, v in column.items()} for name, column in labels.items()}
+    ids, repeated = numbered(ids) if plan.key_once else (ids, ())
     first = last = None
     if plan.order == "sort":
         first, last = _times(plan, whole[:, 2]), _times(plan, whole[:, 3])
@@ -132,7 +135,47 @@ def gather(plan: Plan, ledger: Ledger, scratch: Folder) -> Exchange:
         np.concatenate(rows_before) if rows_before else np.zeros(0, np.int64),
         nbytes,
         conflicts,
+        repeated,
     )
+
+
+class _Names:
+    """Numbers of keys: one for those that read the same, or (``once``) one for each."""
+
+    def __init__(self, keys: Sequence[str], *, once: bool) -> None:
+        self.names = list(keys)
+        self._known = None if once else {key: i for i, key in enumerate(keys)}
+
+    def code(self, key: str) -> int:
+        code = len(self.names) if self._known is None else self._known.setdefault(key, len(self.names))
+        if code == len(self.names):
+            self.names.append(key)
+        return code
+
+
+def numbered(ids: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Make ids differ: a number behind the second and later ones; return the ids that were met again too.
+
+    Examples
+    --------
+    >>> numbered(["a", "b", "a"])
+    (['a', 'b', 'a#2'], ('a',))
+    """
+    seen: dict[str, int] = {}
+    for key in ids:
+        seen[key] = seen.get(key, 0) + 1
+    repeated = tuple(key for key, n in seen.items() if n > 1)
+    if not repeated:
+        return list(ids), ()
+    sign = "#"
+    while any(sign in key for key in seen):
+        sign += "#"
+    seen.clear()
+    out = []
+    for key in ids:
+        seen[key] = n = seen.get(key, 0) + 1
+        out.append(key if n == 1 else f"{key}{sign}{n}")
+    return out, repeated
 
 
 def _table(scratch: Folder, name: str) -> np.ndarray:

@@ -24,6 +24,7 @@ CODES: Mapping[str, str] = {
     "rows-unaccounted": "a source gave fewer rows than the input claims and named no fault for them",
     "rows-unclaimed": "a source gave more rows than the input claims; all of them are stored",
     "label-conflict": "two parts of one sequence state different values of a label; the first is kept",
+    "duplicate-id": "several records have one id where a record is a sequence; later ones get a number",
     "time-backward": "times of a sequence go back and the order of the inputs was asked for",
     "time-duplicate": "obs of one sequence have the same time",
 }

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ingest.ledger import Ledger
     from ingest.plan import Plan
 
-__all__ = ["Finished", "Sequences", "cut_sequences", "finish"]
+__all__ = ["Finished", "Sequences", "conflict", "cut_sequences", "finish", "repeats"]
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,17 @@ def conflict(key: str, name: str, kept: Any, found: Any) -> Fault:
     )
 
 
+def repeats(ids: Sequence[str]) -> list[Fault]:
+    """Return the fault of ids that several records had, where each record is a sequence."""
+    if not ids:
+        return []
+    named = ", ".join(repr(i) for i in ids[:5]) + (", ..." if len(ids) > 5 else "")
+    message = (
+        f"{len(ids)} id(s) belong to several records ({named}); the later ones have a number behind them"
+    )
+    return [Fault("duplicate-id", ids[0], message, action="kept")]
+
+
 def _columns(
     plan: Plan, labels: Mapping[str, Mapping[int, Any]], n: int, origin: np.ndarray | None
 ) -> dict[str, ColumnData]:
@@ -205,7 +216,10 @@ def _columns(
             values = [values[o] for o in origin.tolist()]
         dtype = spec.dtype
         if dtype != "string" and np.dtype(dtype).kind != "f" and any(v is None for v in values):
-            dtype = "float64"  # what is not known is NaN
+            exact = all(v is None or abs(int(v)) <= 1 << 53 for v in values)
+            dtype = "float64" if exact else "string"  # what is not known is NaN, where floats hold the rest
+            if not exact:
+                values = [None if v is None else str(v) for v in values]
         columns[spec.name] = ColumnData(
             spec.name, values, dtype, spec.categorical, spec.units, spec.long_name
         )

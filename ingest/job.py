@@ -22,7 +22,7 @@ from chunkstore.skeleton import create_store, open_skeleton
 from ingest.difference import changed_files, difference
 from ingest.exchange import gather, scratch_is_whole
 from ingest.faults import MaxBad, fault_from_json
-from ingest.finish import Finished, Sequences, conflict, finish
+from ingest.finish import Finished, Sequences, conflict, finish, repeats
 from ingest.folder import open_folder
 from ingest.ledger import Ledger, Lock, ledger_url
 from ingest.memory import choose_layout
@@ -480,7 +480,7 @@ class _Work:
             runner=runner,
             finished=self._is_written(),
         )
-        faults = [conflict(*c) for c in exchange.conflicts]
+        faults = [conflict(*c) for c in exchange.conflicts] + repeats(exchange.repeated)
         return Sequences(exchange.ids, places.rowsize, exchange.labels), count, faults
 
     # ---------------------------------------------------------------- the end

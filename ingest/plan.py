@@ -97,6 +97,8 @@ class Plan:
     """Columns known at the scan, one value for each of ``keys``."""
     key_order: str
     """``input`` or ``sorted``."""
+    key_once: bool
+    """Whether keys that read the same are sequences of their own."""
     placed: bool
     """Whether rows are written straight to their place, without staging."""
     time_field: str | None
@@ -144,6 +146,7 @@ class Plan:
             "time_field": self.time_field,
             "order": self.order,
             "key_order": self.key_order,
+            "key_once": self.key_once,
             "cut": None
             if self.cut is None
             else {"on_change": list(self.cut.on_change), "max_gap": self.cut.max_gap},
@@ -321,6 +324,7 @@ def make_plan(scan: Scan, choices: Choices) -> Plan:
         keys=tuple(scan.keys),
         key_labels=scan.key_labels,
         key_order=scan.key_order,
+        key_once=scan.key_once,
         placed=not staged,
         time_field=scan.time_field,
         order=scan.order,

@@ -58,6 +58,8 @@ class StageTask:
     """Sequence of each part where the scan knows it (placed sources whose rows must be sorted)."""
     key_order: str
     """``input`` or ``sorted``."""
+    key_once: bool = False
+    """Whether keys that read the same are sequences of their own."""
 
 
 @dataclass
@@ -100,6 +102,8 @@ class _Stager:
         self.task = task
         self.scratch: Folder = scratch_of(job)
         self.keys: dict[str, int] = {}
+        self.names: list[str] = []
+        """Key of each code."""
         self.labels: dict[str, dict[int, Any]] = {}
         self.conflicts: list[tuple[str, str, Any, Any]] = []
         self.segments: list[dict[str, Any]] = []
@@ -109,7 +113,7 @@ class _Stager:
     def add(self, part: Part, batch: Batch, key: str | None) -> tuple[int, int]:
         """Take in a batch; return (rows with data, rows lost)."""
         keys = batch.keys if key is None else (key,)
-        known = [self.keys.setdefault(k, len(self.keys)) for k in keys]
+        known = self._codes(keys)
         for name, stated in batch.labels.items():
             told = self.labels.setdefault(name, {})
             for k, code, value in zip(keys, known, stated, strict=True):
@@ -157,6 +161,20 @@ class _Stager:
             self.flush()
         return batch.rows - gap, gap
 
+    def _codes(self, keys: Sequence[str]) -> list[int]:
+        """Give a number to every key; the same to the same, unless each is met once."""
+        if self.task.key_once:
+            first = len(self.names)
+            self.names += keys
+            return list(range(first, len(self.names)))
+        codes = []
+        for key in keys:
+            code = self.keys.setdefault(key, len(self.names))
+            if code == len(self.names):
+                self.names.append(key)
+            codes.append(code)
+        return codes
+
     def _keep(self, name: str, values: np.ndarray) -> int:
         self.buffer.columns.setdefault(name, []).append(values)
         return values.nbytes
@@ -195,7 +213,7 @@ class _Stager:
         return order, code_of[present], counts[present], times
 
     def _rank(self) -> np.ndarray:
-        names = list(self.keys)
+        names = self.names
         rank = np.arange(len(names))
         if self.task.key_order == "sorted":
             place = sorted(range(len(names)), key=lambda i: natural_key(names[i]))
@@ -283,9 +301,10 @@ def stage(job: Job, task: StageTask) -> dict[str, Any]:
     fence(job, ledger)
     whole = total(accounts)
     receipt = {
-        "keys": list(work.keys),
+        "keys": work.names,
         "labels": {
-            name: [column.get(code) for code in range(len(work.keys))] for name, column in work.labels.items()
+            name: [column.get(code) for code in range(len(work.names))]
+            for name, column in work.labels.items()
         },
         "conflicts": work.conflicts,
         "segments": work.segments,

@@ -30,7 +30,7 @@ def stage_task(plan: Plan, index: int) -> StageTask:
     parts = tuple(plan.parts[i] for i in range(low, high))
     placed = bool(plan.keys) and all(p.sequence >= 0 for p in parts)
     keys = tuple(plan.keys[p.sequence] for p in parts) if placed else None
-    return StageTask(index, parts, keys, plan.key_order)
+    return StageTask(index, parts, keys, plan.key_order, plan.key_once)
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,8 @@ class KeyColumn:
     symbols: tuple[str, ...] = ()
     units: str | None = None
     nullable: bool = False
+    scale: int = 0
+    """Of a decimal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,15 +271,17 @@ def _join(kinds: tuple[str, ...]) -> str | None:
     return None
 
 
-def _store_name(path: str, taken: set[str]) -> str:
+def _store_name(path: str, taken: set[str], *, masked: bool = False) -> str:
     name = re.sub(r"[^A-Za-z0-9_.\-]", "_", path) or "value"
     if not re.match(r"[A-Za-z0-9_]", name):
         name = "_" + name
     if name in RESERVED:
         name += "_value"
-    while name in taken:
+    while name in taken or (masked and f"{name}_valid" in taken):
         name += "_"
     taken.add(name)
+    if masked:
+        taken.add(f"{name}_valid")
     return name
 
 
@@ -419,8 +423,17 @@ def _key_column(path: str, by_path: Mapping[str, Leaf], what: str, taken: set[st
     dtype = {"int": "int64", "long": "int64", "boolean": "bool", "float": "float64", "double": "float64"}.get(
         kind, "string"
     )
+    if leaf.node.logical == "decimal" or (leaf.node.logical == "uuid" and kind == "fixed"):
+        kind = leaf.node.logical
     return KeyColumn(
-        _store_name(path, taken), leaf.steps, kind, dtype, leaf.node.symbols, units, leaf.nullable
+        _store_name(path, taken),
+        leaf.steps,
+        kind,
+        dtype,
+        leaf.node.symbols,
+        units,
+        leaf.nullable,
+        leaf.node.scale,
     )
 
 
@@ -502,12 +515,9 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
     if not columns:
         why = "; ".join(f"{p}: {r}" for p, r in list(left.items())[:10])
         raise ConfigError(f"no field is left to store ({why})")
-    taken = set(taken)
     named = []
     for c in columns:
-        name = _store_name(c.name, taken)
-        if c.masked:
-            taken.add(f"{name}_valid")
+        name = _store_name(c.name, taken, masked=c.masked)
         named.append(_renamed(c, name))
     return Plan(tuple(named), keys, labels, options.sequence_per == "record", left, options.check_text, cuts)
 

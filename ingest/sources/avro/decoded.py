@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -64,16 +65,28 @@ def blank(c: Column, rows: int) -> np.ndarray:
     return np.full((rows, c.items) if c.items else rows, fill, dtype)
 
 
-def key_text(value: bytes, kind: str) -> str:
-    """Text of a key's bytes: UTF-8 for strings, else ASCII or hexadecimal digits.
+def key_text(value: bytes, kind: str, scale: int = 0) -> str:
+    """Text of a key's bytes; different bytes of one kind never read the same.
+
+    UTF-8 for strings, digits for decimals, else ASCII or hexadecimal digits. Those of ``bytes``, whose
+    length says nothing, stand behind ``0x``.
 
     Examples
     --------
-    >>> key_text(b"A7", "bytes"), key_text(bytes([0, 255]), "fixed")
-    ('A7', '00ff')
+    >>> key_text(b"A7", "bytes"), key_text(bytes([0, 255]), "fixed"), key_text(bytes([0, 255]), "bytes")
+    ('A7', '00ff', '0x00ff')
+    >>> key_text(bytes([255, 131]), "decimal", scale=2)
+    '-1.25'
     """
     if kind == "string":
         return value.decode("utf-8")
-    if value and all(32 <= b < 127 for b in value):
+    if kind == "decimal":
+        number = int.from_bytes(value, "big", signed=True)
+        digits = str(abs(number)).zfill(scale + 1)
+        cut = len(digits) - scale
+        return "-" * (number < 0) + digits[:cut] + ("." + digits[cut:] if scale else "")
+    if kind == "uuid":
+        return str(uuid.UUID(bytes=value))
+    if value and all(32 <= b < 127 for b in value) and not (kind == "bytes" and value.startswith(b"0x")):
         return value.decode("ascii")
-    return value.hex()
+    return ("0x" if kind == "bytes" and value else "") + value.hex()

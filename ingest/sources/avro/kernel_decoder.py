@@ -180,10 +180,10 @@ class KernelDecoder:
 
     def _value(self, k: KeyColumn, buf: np.ndarray, value: int, length: int) -> Any:
         if length >= 0:
-            return key_text(buf[value : value + length].tobytes(), k.kind)
+            return key_text(buf[value : value + length].tobytes(), k.kind, k.scale)
         if length == -3:
             found = self.program.constants[value]
-            return key_text(found, k.kind) if isinstance(found, bytes) else found
+            return key_text(found, k.kind, k.scale) if isinstance(found, bytes) else found
         if length != -1:
             return None
         if k.kind == "boolean":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ingest.protocol import Part
-    from ingest.sources.avro.columns import Plan
+    from ingest.sources.avro.columns import KeyColumn, Plan
     from ingest.sources.avro.decoded import Decoded
 
 __all__ = ["RowMaker", "join_codes"]
@@ -70,6 +71,25 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
+
+
+def _id(k: KeyColumn, value: Any) -> str:
+    """Text of a key's value; a text that reads like a null gets quotes where nulls are possible."""
+    text = _text(value)
+    return f'"{text}"' if k.nullable and value is not None and text.strip('"') == "null" else text
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """Join the texts of several keys; what a part has of the separator is escaped.
+
+    Examples
+    --------
+    >>> _joined(["a/b", "c"]), _joined(["a", "b/c"]), _joined(["a/b"])
+    ('a%2Fb/c', 'a/b%2Fc', 'a/b')
+    """
+    if len(parts) == 1:
+        return parts[0]
+    return "/".join(re.sub("%(?=2[5F])", "%25", p).replace("/", "%2F") for p in parts)
 
 
 def _number_of(value: Any) -> int:
@@ -195,17 +215,28 @@ class RowMaker:
             every = np.arange(numbers.size)
             return every.astype(np.int32), keys, every
         tables = [decoded.dictionaries[".".join(k.steps)] for k in self.plan.keys]
+        if self.plan.per_record:  # every record is a sequence, also where two have one id
+            kept = [(codes if keep is None else codes[keep], values) for codes, values in tables]
+            self._note_nulls(kept, faults)
+            texts = [[_id(k, v) for v in values] for k, (_, values) in zip(self.plan.keys, kept, strict=True)]
+            rows = zip(*(codes.tolist() for codes, _ in kept), strict=True)
+            keys = tuple(_joined([own[c] for own, c in zip(texts, row, strict=True)]) for row in rows)
+            every = np.arange(len(keys))
+            return every.astype(np.int32), keys, every
         if len(tables) == 1 and keep is None and not faults and not self.plan.labels:
             codes, values = tables[0]  # numbered as they appear, and all of them appear
-            keys = tuple(_text(v) for v in values)
+            keys = tuple(_id(self.plan.keys[0], v) for v in values)
             if None not in values and len(set(keys)) == len(keys):
                 return codes, keys, np.empty(0, np.int64)
         kept = [(codes if keep is None else codes[keep], values) for codes, values in tables]
         codes, first = join_codes([(c, len(v)) for c, v in kept])
-        parts = [[_text(values[c]) for c in own[first].tolist()] for own, values in kept]
-        keys = tuple("/".join(p) for p in zip(*parts, strict=True))
+        parts = [
+            [_id(k, values[c]) for c in own[first].tolist()]
+            for k, (own, values) in zip(self.plan.keys, kept, strict=True)
+        ]
+        keys = tuple(_joined(p) for p in zip(*parts, strict=True))
         self._note_nulls(kept, faults)
-        if len(set(keys)) < len(keys):  # values of several types or with a slash may read the same
+        if len(set(keys)) < len(keys):  # one number may be written in several ways, as decimals are
             number = {k: i for i, k in enumerate(dict.fromkeys(keys))}
             again = np.array([number[k] for k in keys], np.int32)
             return self._merge(again[codes], tuple(number))

@@ -22,7 +22,7 @@ from ingest.sources.avro.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ingest.sources.avro.options import AvroOptions
     from ingest.sources.avro.survey import FileSurvey
@@ -157,17 +157,24 @@ def resolve_schemas(surveys: Sequence[FileSurvey], options: AvroOptions) -> tupl
             )
     node = groups[0][0]
     for other, files in groups[1:]:
-        node = merge(node, other, f"{files[0].url}: ")
+        node = merge(node, other, f"{files[0].url}: ", unasked=lambda path: _unasked(path, options))
     return node, []
 
 
+def _named(options: AvroOptions) -> list[str]:
+    """Fields that options name for something else than being stored."""
+    time = [options.time] if options.time else []
+    return [*options.sequence_key, *options.labels, *options.cut_on, *time]
+
+
+def _unasked(path: str, options: AvroOptions) -> bool:
+    """Whether nobody asks for a field, nor for anything in it."""
+    names = (*_named(options), *(options.fields or ()))
+    return not _touches(path, options) and not any(n.startswith(path + ".") for n in names)
+
+
 def _touches(path: str, options: AvroOptions) -> bool:
-    named = [
-        *options.sequence_key,
-        *options.labels,
-        *options.cut_on,
-        *([options.time] if options.time else []),
-    ]
+    named = _named(options)
 
     def inside(names: Iterable[str]) -> bool:
         return any(path == n or path.startswith(n + ".") for n in names)
@@ -182,8 +189,28 @@ def _touches(path: str, options: AvroOptions) -> bool:
 _WIDER = {"int": 0, "long": 1, "float": 2, "double": 3}
 
 
-def merge(a: Node, b: Node, where: str = "", busy: tuple[tuple[int, int], ...] = ()) -> Node:
+def merge(  # noqa: PLR0917 # the last two are how it calls itself
+    a: Node,
+    b: Node,
+    where: str = "",
+    busy: tuple[tuple[int, int], ...] = (),
+    unasked: Callable[[str], bool] | None = None,
+    path: str = "",
+) -> Node:
     """Make the schema that has every field of both, nulls where one lacks it, types that hold both.
+
+    Parameters
+    ----------
+    a, b
+        Two schemas.
+    where
+        What an error begins with.
+    busy
+        Pairs that are being merged already.
+    unasked
+        Whether nobody asks for the field of a path: where no type holds both, it becomes a union of them.
+    path
+        Dotted path of the two.
 
     Raises
     ------
@@ -199,17 +226,17 @@ def merge(a: Node, b: Node, where: str = "", busy: tuple[tuple[int, int], ...] =
         return a
     busy = (*busy, (id(a), id(b)))
     if "union" in (a.kind, b.kind) or (a.kind != b.kind and "null" in (a.kind, b.kind)):
-        return _merge_unions(a, b, where, busy)
+        return _merge_unions(a, b, where, busy, unasked, path)
     if a.kind == b.kind and a.logical == b.logical:
         if a.kind == "record":
-            return _merge_records(a, b, where, busy)
+            return _merge_records(a, b, where, busy, unasked, path)
         if a.kind == "enum":
             symbols = tuple(dict.fromkeys(a.symbols + b.symbols))
             return replace(a, symbols=symbols, aliases=_aliases(a, b), _least=-1)
         if a.kind in ("array", "map"):
             assert a.items is not None
             assert b.items is not None
-            return Node(a.kind, items=merge(a.items, b.items, where, busy))
+            return Node(a.kind, items=merge(a.items, b.items, where, busy, unasked, path))
         if a.kind == "fixed" and a.size == b.size and (a.precision, a.scale) == (b.precision, b.scale):
             return replace(a, aliases=_aliases(a, b), _least=-1)
         if a.kind != "fixed" and (a.logical != "decimal" or a.scale == b.scale):
@@ -225,6 +252,8 @@ def merge(a: Node, b: Node, where: str = "", busy: tuple[tuple[int, int], ...] =
                 return Node("double")
         if {a.kind, b.kind} == {"string", "bytes"} and a.logical is None:
             return a if a.kind == "string" else b
+    if a.kind == b.kind == "string":  # one of them is text of a certain form
+        return a if a.logical is None else b
     raise InputError(
         f"{where}a field is {type_text(a)} in one file and {type_text(b)} in another, and no type holds both "
         "without loss; "
@@ -237,14 +266,29 @@ def _aliases(a: Node, b: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*a.aliases, *b.aliases, *extra)))
 
 
-def _merge_records(a: Node, b: Node, where: str, busy: tuple[tuple[int, int], ...]) -> Node:
+def _merge_records(  # noqa: PLR0917 # private: what merge was given
+    a: Node,
+    b: Node,
+    where: str,
+    busy: tuple[tuple[int, int], ...],
+    unasked: Callable[[str], bool] | None,
+    path: str,
+) -> Node:
     out = replace(a, fields=[], aliases=_aliases(a, b), _least=-1)
     for f in a.fields:
         other = b.field(f.name)
         if other is None:
             out.fields.append(_optional(f))
         else:
-            node = merge(f.node, other.node, f"{where}{f.name}: ", busy)
+            inner = f"{path}.{f.name}" if path else f.name
+            try:
+                node = merge(f.node, other.node, f"{where}{f.name}: ", busy, unasked, inner)
+            except InputError:
+                if unasked is None or not unasked(inner):
+                    raise
+                every = [*_branches(f.node), *_branches(other.node)]
+                nulls = [x for x in every if x.kind == "null"][:1]
+                node = Node("union", branches=[*nulls, *(x for x in every if x.kind != "null")])
             default = f.default if f.default is not MISSING else other.default
             if node.kind == "union" and node.branches[0].kind == "null":
                 default = None
@@ -253,16 +297,25 @@ def _merge_records(a: Node, b: Node, where: str, busy: tuple[tuple[int, int], ..
     return out
 
 
+def _branches(node: Node) -> list[Node]:
+    return node.branches if node.kind == "union" else [node]
+
+
 def _optional(f: Field) -> Field:
     """Make the same field where it may be absent: null then, whatever its default was."""
-    branches = f.node.branches if f.node.kind == "union" else [f.node]
-    rest = [x for x in branches if x.kind != "null"]
+    rest = [x for x in _branches(f.node) if x.kind != "null"]
     return Field(f.name, Node("union", branches=[Node("null"), *rest]), f.aliases, None, f.doc)
 
 
-def _merge_unions(a: Node, b: Node, where: str, busy: tuple[tuple[int, int], ...]) -> Node:
-    left = a.branches if a.kind == "union" else [a]
-    right = b.branches if b.kind == "union" else [b]
+def _merge_unions(  # noqa: PLR0917 # private: what merge was given
+    a: Node,
+    b: Node,
+    where: str,
+    busy: tuple[tuple[int, int], ...],
+    unasked: Callable[[str], bool] | None,
+    path: str,
+) -> Node:
+    left, right = _branches(a), _branches(b)
     null = any(x.kind == "null" for x in (*left, *right))
     out = [x for x in left if x.kind != "null"]
     single = len(out) == 1 and sum(x.kind != "null" for x in right) == 1
@@ -275,7 +328,7 @@ def _merge_unions(a: Node, b: Node, where: str, busy: tuple[tuple[int, int], ...
         if at < 0:
             out.append(x)
         else:
-            out[at] = merge(out[at], x, where, busy)
+            out[at] = merge(out[at], x, where, busy, unasked, path)
     if len(out) == 1 and not null:
         return out[0]
     return Node("union", branches=[*([Node("null")] if null else []), *out])

@@ -6,7 +6,9 @@ are taken off the schemas first, so that numbers stay numbers: no datetime is ev
 
 from __future__ import annotations
 
+import copy
 import io
+import struct
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -15,7 +17,7 @@ import numpy as np
 from ingest.sources.avro.columns import ITEM, Plan
 from ingest.sources.avro.decoded import Decoded, blank, key_text
 from ingest.sources.avro.faults import STATUS_CODES
-from ingest.sources.avro.schema import to_json
+from ingest.sources.avro.schema import MISSING, find_field, fits, pick, to_json, unlike
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,10 +49,71 @@ def plain(raw: Any) -> Any:
     return raw
 
 
+def narrowed(writer: Node, reader: Node, paths: Sequence[tuple[str, ...]]) -> Node:
+    """Make the reader's schema with nothing but what ``paths`` lead to, and with defaults made whole.
+
+    Where the writer's logical type is another one, the type becomes one that nothing resolves to: with
+    logical types taken off, milliseconds would be read as microseconds.
+    """
+    reader = copy.deepcopy(reader)
+    kept: dict[int, tuple[Node, set[str]]] = {}
+    for steps in paths:
+        _follow(writer, reader, steps, kept)
+    for node, names in kept.values():
+        node.fields = [f for f in node.fields if f.name in names]
+        for f in node.fields:
+            if f.default is not MISSING:
+                f.default = _whole(f.default, f.node)
+    return reader
+
+
+def _follow(
+    writer: Node | None, reader: Node, steps: Sequence[str], kept: dict[int, tuple[Node, set[str]]]
+) -> None:
+    """Go along one path in both schemas; ``writer`` is None where a default stands for it."""
+    if writer is not None and writer.kind == "union":
+        for branch in writer.branches:
+            _follow(branch, reader, steps, kept)
+        if writer.branches:
+            return
+    if reader.kind == "union":
+        chosen = None if writer is None else pick(writer, reader)
+        for branch in reader.branches if chosen is None else [chosen]:
+            _follow(writer if chosen is not None else None, branch, steps, kept)
+    elif not steps:
+        if writer is not None and unlike(writer, reader):
+            reader.kind, reader.logical = "boolean", None
+    elif steps[0] == ITEM and reader.items is not None:
+        _follow(None if writer is None else writer.items, reader.items, steps[1:], kept)
+    elif reader.kind == "record":
+        kept.setdefault(id(reader), (reader, set()))[1].add(steps[0])
+        own = reader.field(steps[0])
+        if own is not None:
+            found = None if writer is None or writer.kind != "record" else find_field(own, writer)
+            _follow(None if found is None else found.node, own.node, steps[1:], kept)
+
+
+def _whole(value: Any, node: Node) -> Any:
+    """Put inner defaults where a default leaves them out; numbers given as words become numbers."""
+    if node.kind == "union":
+        branch = next((b for b in node.branches if fits(value, b)), None)
+        return value if branch is None else _whole(value, branch)
+    if node.kind == "record" and isinstance(value, dict):
+        found = {f.name: (value.get(f.name, f.default), f.node) for f in node.fields}
+        return {name: _whole(v, inner) for name, (v, inner) in found.items() if v is not MISSING}
+    if node.kind == "array" and isinstance(value, list) and node.items is not None:
+        return [_whole(v, node.items) for v in value]
+    if node.kind in ("float", "double") and isinstance(value, str):
+        return float(value.replace("INF", "inf"))
+    return value
+
+
 def _descend(value: Any, steps: Sequence[str]) -> Any:
     for step in steps:
         if not isinstance(value, dict):
             return None
+        if step not in value:  # a default that is not whole
+            raise _BadBlockError("avro-resolution")
         value = value[step]
     return value
 
@@ -68,7 +131,8 @@ class FastavroDecoder:
         self._guard = KernelDecoder(writer, writer, Plan((), (), (), False, check_text=plan.check_text))
         self._unicode = "strict" if plan.check_text else "replace"
         self._writer = fastavro.parse_schema(plain(to_json(writer)), _write_hint=False, _force=True)
-        self._reader = fastavro.parse_schema(plain(to_json(reader)), _write_hint=False, _force=True)
+        wanted = narrowed(writer, reader, [*(c.steps for c in plan.columns), *(k.steps for k in plan.words)])
+        self._reader = fastavro.parse_schema(plain(to_json(wanted)), _write_hint=False, _force=True)
 
     def _records(self, data: bytes, count: int) -> list[Any]:
         stream = io.BytesIO(data)
@@ -232,21 +296,31 @@ def _convert(c: Column, value: Any) -> Any:
 
 
 def _key(value: Any, k: KeyColumn) -> Any:
-    if isinstance(value, str) and k.kind in ("bytes", "fixed"):  # a default, as JSON has it
+    if isinstance(value, str) and k.kind in (
+        "bytes",
+        "fixed",
+        "decimal",
+        "uuid",
+    ):  # a default, as JSON has it
         value = value.encode("latin-1")
     if isinstance(value, (bytes, bytearray)):
-        return key_text(bytes(value), k.kind)
+        return key_text(bytes(value), k.kind, k.scale)
     return value
 
 
 class _Table:
     def __init__(self, total: int) -> None:
         self.codes = np.full(total, -1, np.int32)
-        self.values: dict[Any, int] = {}
+        self.values: dict[tuple[str, Any], tuple[int, Any]] = {}
 
     def put(self, first: int, values: list[Any]) -> None:
         for i, value in enumerate(values):
-            self.codes[first + i] = self.values.setdefault((type(value).__name__, value), len(self.values))
+            self.codes[first + i] = self.values.setdefault(_same(value), (len(self.values), value))[0]
 
     def result(self) -> tuple[np.ndarray, tuple[Any, ...]]:
-        return self.codes, tuple(value for _, value in self.values)
+        return self.codes, tuple(value for _, value in self.values.values())
+
+
+def _same(value: Any) -> tuple[str, Any]:
+    """Two values are one key where this is equal: floats by their bits."""
+    return type(value).__name__, struct.pack("<d", value) if isinstance(value, float) else value

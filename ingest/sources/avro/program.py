@@ -17,7 +17,7 @@ import numpy as np
 from chunkstore.errors import UnsupportedError
 from ingest.sources.avro import opcodes as oc
 from ingest.sources.avro.columns import ITEM, Column, KeyColumn, Plan
-from ingest.sources.avro.schema import MISSING, Node, find_field, pick
+from ingest.sources.avro.schema import MISSING, Node, find_field, pick, unlike
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -517,8 +517,8 @@ class _Compiler:
         return True
 
     def leaf(self, writer: Node, reader: Node, t: _Target) -> None:
-        if writer.logical and reader.logical and writer.logical != reader.logical:
-            self.emit(oc.FAIL, oc.UNRESOLVED)  # another unit: nothing is ever rescaled
+        if unlike(writer, reader):
+            self.emit(oc.FAIL, oc.UNRESOLVED)  # another unit or scale: nothing is ever rescaled
             return
         if isinstance(t.what, KeyColumn):
             self.key(writer, reader, t.what, t.table)
@@ -535,8 +535,6 @@ class _Compiler:
                 at = self.emit(oc.DECIMAL_FIXED, 0, width, cursor, writer.size)
             else:
                 at = self.emit(oc.DECIMAL, 0, width, cursor)
-            if writer.logical == "decimal" and writer.scale != reader.scale:
-                self.emit(oc.FAIL, oc.UNRESOLVED)
         elif c.kind in ("fixed", "duration"):
             at = self.emit(oc.BYTES, 0, writer.size, cursor, writer.size)
         elif kind == "boolean":

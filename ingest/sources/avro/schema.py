@@ -22,7 +22,19 @@ PROMOTIONS: dict[str, frozenset[str]] = {
     "string": frozenset({"bytes"}),
     "bytes": frozenset({"string"}),
 }
-MISSING = object()
+
+
+class _Missing:
+    """What stands where there is no default; itself also in a copy."""
+
+    def __copy__(self) -> _Missing:
+        return self
+
+    def __deepcopy__(self, memo: object) -> _Missing:
+        return self
+
+
+MISSING = _Missing()
 MAX_SCHEMA = 16 << 20
 MAX_NODES = 200_000
 MAX_NESTING = 100
@@ -403,6 +415,20 @@ def pick(writer: Node, reader: Node) -> Node | None:
             if matches(writer, branch) and (not exact or branch.kind == writer.kind):
                 return branch
     return None
+
+
+def unlike(writer: Node, reader: Node) -> bool:
+    """Whether numbers of the two mean different things: other units of time, other scales.
+
+    Examples
+    --------
+    >>> millis, micros = (Node("long", logical=f"timestamp-{u}") for u in ("millis", "micros"))
+    >>> unlike(millis, micros), unlike(millis, Node("long"))
+    (True, False)
+    """
+    if not writer.logical or not reader.logical:
+        return False
+    return (writer.logical, writer.scale) != (reader.logical, reader.scale)
 
 
 def find_field(reader_field: Field, writer: Node) -> Field | None:

@@ -149,6 +149,7 @@ class AvroSource:
             cut=self._cut(plan),
             # keys are spread over all files: in sorted segments each shard finds its rows in one run
             key_order="sorted" if self.options.sequence_key else "input",
+            key_once=plan.per_record,
             faults=(*faults, *notes),
             options=options,
             versions=_versions(),
@@ -392,10 +393,11 @@ class _Reading:
 
     def _slab(self, table: BlockTable, lo: int, hi: int, good: np.ndarray) -> Iterator[Batch]:
         base = int(table.payloads[lo])
-        raw = self.source.read(base, int(table.payloads[hi - 1] + table.sizes[hi - 1]) - base)
-        begins = table.payloads[lo:hi] - base
         sizes = table.sizes[lo:hi]
+        begins = table.payloads[lo:hi] - base
         use = good[lo:hi] & (table.counts[lo:hi] > 0)
+        last = int(np.flatnonzero(use)[-1]) if use.any() else -1  # what nobody believes is not read
+        raw = self.source.read(base, int(begins[last] + sizes[last])) if last >= 0 else b""
         if self.header.codec == "null":
             starts = begins.copy()
             stops = np.where(use & (begins + sizes <= len(raw)), begins + sizes, begins - 1)

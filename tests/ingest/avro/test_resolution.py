@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 
+import fastavro
 import numpy as np
 import pytest
 
@@ -314,3 +316,107 @@ def test_a_default_that_does_not_fit_is_said_and_null_is_taken(avro, tmp_path, d
     assert [(f.code, f.action) for f in got.faults] == [("avro-default", "kept")] * 2
     assert got.columns["d_valid"].tolist() == [False] * 3
     assert got.columns["end"].tolist() == [7] * 3
+
+
+@pytest.mark.parametrize("decoder", ["kernel", "fastavro"])
+@pytest.mark.parametrize(
+    ("writer", "reader"),
+    [
+        (
+            {"type": "long", "logicalType": "timestamp-millis"},
+            {"type": "long", "logicalType": "timestamp-micros"},
+        ),
+        ({"type": "int", "logicalType": "time-millis"}, {"type": "long", "logicalType": "time-micros"}),
+        (
+            ["null", {"type": "int", "logicalType": "date"}],
+            {"type": "long", "logicalType": "timestamp-millis"},
+        ),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 3},
+        ),
+    ],
+)
+def test_numbers_of_another_unit_or_scale_are_never_taken(avro, tmp_path, decoder, writer, reader):
+    plain = [b"\x05"] if "decimal" in str(writer) else [5]
+    base = (
+        "bytes"
+        if "decimal" in str(writer)
+        else ["null", "int"]
+        if isinstance(writer, list)
+        else writer["type"]
+    )
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.container(json.dumps(one(writer)), [(1, _body(base, plain[0]))]))
+    got = avro.read(path, sequence_per="file", reader_schema=one(reader), decoder=decoder)
+    assert [f.code for f in got.faults] == ["avro-resolution"]
+    aside = avro.read(path, sequence_per="file", reader_schema=one(reader), decoder=decoder, fields="end")
+    assert aside.columns["end"].tolist() == [7]
+
+
+def _body(base, value):
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, one(base), {"x": value, "end": 7})
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("decoder", ["kernel", "fastavro"])
+def test_a_default_that_leaves_out_inner_fields_takes_their_own(avro, tmp_path, decoder):
+    inner = rec(
+        ("a", "int", {}), ("b", ["null", "double"], {"default": None}), ("c", "double", {"default": "NaN"})
+    )
+    inner["fields"].append({"name": "d", "type": "long", "default": 9})
+    inner["name"] = "Inner"
+    reader = rec(("end", "int", {}), ("r", inner, {"default": {"a": 3}}))
+    got = read_as(avro, tmp_path, one("int"), [1, 2], reader, decoder)
+    assert not got.faults
+    assert got.columns["r.a"].tolist() == [3, 3]
+    assert np.isnan(got.columns["r.b"]).all()
+    assert np.isnan(got.columns["r.c"]).all()
+    assert got.columns["r.d"].tolist() == [9, 9]
+
+
+def two(avro, tmp_path, *kinds):
+    """Files with one record each, whose field x has these types; 1 or "1" in it."""
+    paths = []
+    for i, (kind, value) in enumerate(kinds):
+        paths.append(tmp_path / f"{i}.avro")
+        paths[-1].write_bytes(avro.bytes(one(kind), [{"x": value, "end": i}]))
+    return paths
+
+
+@pytest.mark.parametrize(
+    "options", [{"fields": "end"}, {"exclude": "x"}, {"exclude": "x", "on_drift": "union"}]
+)
+@pytest.mark.parametrize("decoder", ["kernel", "fastavro"])
+def test_types_that_nothing_holds_do_not_matter_where_nobody_asks(avro, tmp_path, options, decoder):
+    paths = two(avro, tmp_path, ("long", 1), ("string", "1"), (["null", "double"], None))
+    got = avro.read(paths, sequence_per="all", decoder=decoder, **options)
+    assert not got.faults
+    assert got.columns["end"].tolist() == [0, 1, 2]
+    with pytest.raises(InputError, match="no type holds both"):
+        avro.read(paths, sequence_per="all", on_drift="union")
+
+
+def test_a_field_asked_for_inside_a_record_is_never_given_up(avro, tmp_path):
+    paths = []
+    for i, kind in enumerate(["long", "string"]):
+        inner = {
+            "type": "record",
+            "name": "I",
+            "fields": [{"name": "a", "type": kind}, {"name": "b", "type": "int"}],
+        }
+        paths.append(tmp_path / f"{i}.avro")
+        paths[-1].write_bytes(avro.bytes(one(inner), [{"x": {"a": 1 if i == 0 else "1", "b": i}, "end": i}]))
+    got = avro.read(paths, sequence_per="all", fields="x.b")
+    assert got.columns["x.b"].tolist() == [0, 1]
+    with pytest.raises(InputError, match=r"x\.a"):
+        avro.read(paths, sequence_per="all", fields="x.a,x.b")
+
+
+def test_text_of_a_certain_form_and_text_are_text(avro, tmp_path):
+    uuid = {"type": "string", "logicalType": "uuid"}
+    word = "7d4dd7bb-6b7b-4b0f-9f7d-2cbb3a2a2a11"
+    paths = two(avro, tmp_path, (uuid, word), ("string", "z"))
+    got = avro.read(paths, sequence_key="x", on_drift="union")
+    assert got.sequence == [word, "z"]

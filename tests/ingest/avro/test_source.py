@@ -510,3 +510,46 @@ def test_a_damaged_block_does_not_lose_the_text_that_cuts(avro, tmp_path):
     lo, hi = counts[0], counts[0] + counts[1]
     assert got.lost == [(lo, hi)]
     assert len(set(got.columns["key"][np.r_[0:lo, hi:100]].tolist())) == 3
+
+
+def test_a_field_named_like_a_mask_and_the_mask_stay_apart(avro, tmp_path):
+    for order in ([0, 1], [1, 0]):
+        both = [{"name": "a", "type": ["null", "long"]}, {"name": "a_valid", "type": "boolean"}]
+        schema = {"type": "record", "name": "R", "fields": [both[i] for i in order]}
+        path = tmp_path / "a.avro"
+        path.write_bytes(avro.bytes(schema, [{"a": None, "a_valid": True}, {"a": 5, "a_valid": False}]))
+        scan = AvroSource(sequence_per="file").scan([str(path)])
+        arrays = [f.name for f in scan.fields] + [f"{f.name}_valid" for f in scan.fields if f.nullable]
+        assert len(set(arrays)) == 3
+        got = avro.read(path, sequence_per="file")
+        nullable = next(f.name for f in scan.fields if f.nullable)
+        flag = next(f.name for f in scan.fields if not f.nullable)
+        assert got.columns[nullable].tolist() == [0, 5]
+        assert got.columns[f"{nullable}_valid"].tolist() == [False, True]
+        assert got.columns[flag].tolist() == [True, False]
+
+
+def test_a_block_beyond_the_limit_is_not_even_read(avro, tmp_path, monkeypatch):
+    from ingest.sources.avro import inputs
+
+    data = avro.bytes(ROW, rows(30), "null", 1 << 20)
+    head = data.index(avro.SYNC) + 16
+    path = tmp_path / "a.avro"
+    with path.open("wb") as file:
+        file.write(data)
+        file.write(avro.zigzag(5) + avro.zigzag(1 << 30))
+        file.seek(1 << 30, 1)
+        file.write(avro.SYNC + data[head:])
+    largest = []
+    read = inputs.LocalInput.read
+
+    def watched(self, offset, length):
+        found = read(self, offset, length)
+        largest.append(len(found))
+        return found
+
+    monkeypatch.setattr(inputs.LocalInput, "read", watched)
+    got = avro.read(path, sequence_key="key")
+    assert got.rows == 60
+    assert [(f.code, f.rows) for f in got.faults] == [("avro-block-claim", 5)]
+    assert max(largest) <= 4 << 20

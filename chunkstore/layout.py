@@ -117,6 +117,20 @@ class FieldSpec:
             )
         if self.items < 0:
             raise ConfigError(f"field {self.name!r} has {self.items} items an obs; it must be 0 or more")
+        if self.categories is not None:
+            self._check_categories(self.categories)
+
+    def _check_categories(self, words: tuple[str, ...]) -> None:
+        if self.np_dtype.kind not in "iu":
+            raise ConfigError(
+                f"field {self.name!r} of {self.dtype} has categories; their codes need an integer dtype"
+            )
+        if len(words) - 1 > np.iinfo(self.np_dtype).max:
+            raise ConfigError(
+                f"field {self.name!r}: {self.dtype} holds no codes for {len(words)} categories; widen it"
+            )
+        if not all(isinstance(w, str) for w in words) or len(set(words)) != len(words):
+            raise ConfigError(f"field {self.name!r}: its categories {words!r:.120} must be different words")
 
     @property
     def np_dtype(self) -> np.dtype[Any]:

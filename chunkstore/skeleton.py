@@ -7,9 +7,10 @@ be; :func:`finish_store` runs once and makes it complete. The bytes depend on th
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Any, Final
 
-import chunkstore
+from chunkstore import __version__
 from chunkstore.arrays import MAX_CHUNK_BYTES, ArrayMeta
 from chunkstore.codecs import parse_name
 from chunkstore.errors import ConfigError, StoreExistsError, UnsupportedError
@@ -159,7 +160,8 @@ def create_store(
         "codec": codec,
         "fields": [f.name for f in specs],
         "columns": [],
-        "writer": f"chunkstore {chunkstore.__version__}",
+        "writer": f"chunkstore {__version__}",
+        "token": uuid.uuid4().hex,
     }
     root = {
         "zarr_format": 3,

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["FieldStatistics"]
 
 _BLOCK = 1 << 16
+#: Integers up to here are float64 values.
+_EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +92,15 @@ class FieldStatistics:
                 ok = np.isfinite(known)
                 infinite = int(len(known) - np.count_nonzero(ok))
                 finite = known if not infinite else known[ok]
-            wide = finite.astype(np.float64)
-            mean, m2 = _moments(wide) if len(wide) else (0.0, 0.0)
             low = known.min().item() if len(known) else None
             high = known.max().item() if len(known) else None
+            base = 0
+            if known.dtype.kind in "iu" and low is not None and high is not None and max(-low, high) > _EXACT:
+                base = int(low)  # instants in nanoseconds: float64 holds their differences, not themselves
+                finite = known.astype(np.uint64) - np.array(low, known.dtype).astype(np.uint64)
+            wide = finite.astype(np.float64)
+            mean, m2 = _moments(wide) if len(wide) else (0.0, 0.0)
+            mean += base
             found.append((len(known), len(column) - len(known), infinite, low, high, mean, m2))
         if not found:
             return cls((), (), (), (), (), (), (), True)

@@ -6,15 +6,19 @@ One buffer of one shard a field is all that is held. For jobs with many workers 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from chunkstore.errors import ConfigError, UnknownNameError
+from chunkstore.errors import ConfigError, StoreExistsError
 from chunkstore.layout import FieldSpec, Layout, check_name, parse_bytes
+from chunkstore.metadata import parse_root
+from chunkstore.places import open_place
 from chunkstore.sequences import ColumnData
 from chunkstore.skeleton import create_store, finish_store
 from chunkstore.statistics import FieldStatistics
+from chunkstore.values import as_array, stored_arrays
 
 if TYPE_CHECKING:
     import os
@@ -79,6 +83,44 @@ class _Buffer:
         self.values[at:need] = values
 
 
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """What is known of the numbers of a column so far."""
+
+    low: int = 0
+    high: int = 0
+    rounded: bool = False
+    """Whether the column will be float64: some are floats, or not known."""
+    text: bool = False
+
+    @property
+    def exact(self) -> bool:
+        """Whether a dtype holds all of them as they are."""
+        if self.text:
+            return True
+        if self.rounded:
+            return self.low >= -(2**53) and self.high <= 2**53
+        return (self.low >= -(2**63) and self.high < 2**63) or (self.low >= 0 and self.high < 2**64)
+
+
+def _check_text(value: str, what: str) -> None:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ConfigError(f"{what} is not text that UTF-8 can hold") from None
+
+
+def _check_cell(id: str, name: str, value: Any) -> None:  # noqa: A002
+    """Refuse a value of a column that no array can hold, while the sequence can still be left out."""
+    if isinstance(value, str):
+        _check_text(value, f"sequence {id!r}: {name} = {value!r:.60}")
+    elif value is not None and not isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
+        raise ConfigError(
+            f"sequence {id!r}: {name} is {value!r:.60}; give text or a number (an instant as ISO text, or as "
+            "seconds since 1970)"
+        )
+
+
 class StoreWriter:
     """Append sequences to a new store; a context manager.
 
@@ -137,6 +179,7 @@ class StoreWriter:
             checksums=checksums,
             storage_options=storage_options,
         )
+        self._token = self._skeleton.attrs["chunkstore"]["token"]
         self._url, self._options = url, storage_options
         self.layout = layout
         self.fields: Mapping[str, FieldSpec] = {f.name: f for f in specs}
@@ -153,6 +196,8 @@ class StoreWriter:
         self._gaps: list[list[int]] = []
         self._labels: dict[str, dict[int, Any]] = {}
         self._columns: dict[str, dict[int, Any]] = {}
+        self._numbers: dict[str, _Numbers] = {}
+        self._about: dict[str, dict[str, Any]] = {}
         self._open = True
         self._broken = False
 
@@ -189,21 +234,23 @@ class StoreWriter:
         Raises
         ------
         ConfigError
-            If something does not fit; nothing of the sequence is written then.
+            If something does not fit. Nothing of the sequence is written then, and the writer may go on; only
+            where a shard was already full before it was found is the store beyond repair.
         """
-        sized = {n: v if hasattr(v, "shape") else np.asarray(v) for n, v in data.items()}
+        sized = {n: v if hasattr(v, "shape") else as_array(v) for n, v in data.items()}
         lengths = {n: v.shape[0] if v.shape else -1 for n, v in sized.items()}
         if len(set(lengths.values())) > 1 or -1 in lengths.values():
             raise ConfigError(f"sequence {id!r}: its fields differ in length: {lengths}")
         length = next(iter(lengths.values()), 0)
-        before = self.n_obs
+        before, shard, filled, numbers = self.n_obs, self._shard, self._filled, dict(self._numbers)
         self.begin(id, labels=labels, columns=columns)
         try:
             self.mark_gaps(gaps, length)
             for at in range(0, max(1, length), _BLOCK):
                 self.extend({n: v[at : at + _BLOCK] for n, v in sized.items()})
         except BaseException:
-            if self.n_obs == before:
+            if self._shard == shard:
+                self._filled, self._broken, self._numbers = filled, False, numbers
                 self._withdraw(before)
             else:
                 self._broken = True
@@ -233,20 +280,76 @@ class StoreWriter:
             )
         if not isinstance(id, str) or id in self._seen:
             raise ConfigError(f"{id!r} cannot name a sequence: ids are text, and each comes once")
+        self._end()
+        _check_text(id, f"the id {id!r:.60}")
         pairs = ((self._labels, self._columns, labels or {}), (self._columns, self._labels, columns or {}))
-        for _, other, given in pairs:
+        for kept, other, given in pairs:
             for name, value in given.items():
                 if name in self._buffers or name in other:
                     raise ConfigError(f"sequence {id!r}: the name {name!r} is taken")
-                check_name(name, f"a column of sequence {id!r}")
-                if value is not None and not isinstance(value, (str, bool, int, float, np.generic)):
-                    raise ConfigError(f"sequence {id!r}: {name} is {value!r:.60}; give text or a number")
+                if name not in kept:
+                    self._check_column(id, name, label=kept is self._labels, given=labels or {})
+                _check_cell(id, name, value)
+        numbers = self._check_numbers(id, columns or {})
+        self._numbers.update(numbers)
         for kept, _, given in pairs:
             for name, value in given.items():
                 kept.setdefault(name, {})[len(self._ids)] = value
         self._ids.append(id)
         self._seen.add(id)
         self._rowsize.append(0)
+
+    def describe_column(self, name: str, *, units: str | None = None, long_name: str | None = None) -> None:
+        """Say what a column or label is, for its attributes; before or after its values are given.
+
+        Examples
+        --------
+        >>> with StoreWriter("memory://doc-about", fields={"x": "i2"}, overwrite=True) as out:
+        ...     out.describe_column("height", units="m")
+        ...     out.write("a", {"x": [1]}, columns={"height": 1.8})
+        """
+        self._about[name] = {"units": units, "long_name": long_name}
+
+    def _check_column(self, id: str, name: str, *, label: bool, given: Mapping[str, Any]) -> None:  # noqa: A002
+        """Refuse the name of a new column while it can still be changed, not when all is written."""
+        check_name(name, f"a column of sequence {id!r}")
+        code, stem = f"{name}_code", name.removesuffix("_code")
+        arrays = (*self._buffers, *self._labels, *self._columns)
+        if (label and code in arrays) or (stem != name and (stem in self._labels or stem in given)):
+            raise ConfigError(
+                f"sequence {id!r}: {code if label and code in arrays else name!r} cannot stand beside the "
+                "label whose codes have that name; rename one"
+            )
+
+    def _check_numbers(self, id: str, given: Mapping[str, Any]) -> dict[str, _Numbers]:  # noqa: A002
+        """Return what is known of the numbers of each column, or refuse those that would be rounded."""
+        found: dict[str, _Numbers] = {}
+        for name in {*self._numbers, *given}:
+            old = self._numbers.get(name, _Numbers(rounded=bool(self._ids)))
+            value = given.get(name)
+            if isinstance(value, str):
+                new = replace(old, text=True)
+            elif value is None or isinstance(value, (float, np.floating)):
+                new = replace(old, rounded=True)
+            else:
+                new = replace(old, low=min(old.low, int(value)), high=max(old.high, int(value)))
+            if not new.exact:
+                raise ConfigError(
+                    f"sequence {id!r}: column {name!r} holds integers from {new.low} to {new.high}"
+                    + (", and is not known or a float elsewhere" if new.rounded else "")
+                    + "; no dtype holds all of them exactly, give them as text"
+                )
+            found[name] = new
+        return found
+
+    def _end(self) -> None:
+        """Check, before the next begins, that the gaps of the last sequence lie within it."""
+        if self._gaps and self._gaps[-1][1] > self.n_obs:
+            low, high = (v - self.n_obs + self._rowsize[-1] for v in self._gaps[-1])
+            raise ConfigError(
+                f"sequence {self._ids[-1]!r}: the gap [{low}, {high}) is not inside its "
+                f"{self._rowsize[-1]} obs"
+            )
 
     def _withdraw(self, n_obs: int) -> None:
         """Forget the sequence that was begun at ``n_obs`` and of which nothing is written."""
@@ -256,18 +359,26 @@ class StoreWriter:
         for kept in (*self._labels.values(), *self._columns.values()):
             kept.pop(at, None)
         self._gaps = [gap for gap in self._gaps if gap[0] < n_obs]
+        for table in (self._labels, self._columns):
+            for name in [n for n, values in table.items() if not values]:
+                del table[name]
 
     def mark_gaps(self, gaps: Sequence[tuple[int, int]], length: int | None = None) -> None:
         """Mark half-open ranges of the sequence that was begun last as lost, before their shard is full."""
-        before = sum(1 for gap in self._gaps if gap[0] >= self.n_obs - self._rowsize[-1])
-        base, last = self.n_obs - self._rowsize[-1], 0
-        if before:
-            last = self._gaps[-1][1] - base
+        if not self._ids or not self._open or self._broken:
+            raise ConfigError("begin a sequence before marking its gaps")
+        base = self.n_obs - self._rowsize[-1]
+        last = max(0, self._gaps[-1][1] - base) if self._gaps else 0
         for low, high in sorted((int(a), int(b)) for a, b in gaps):
             if not last <= low < high or (length is not None and high > length):
                 raise ConfigError(
                     f"sequence {self._ids[-1]!r}: the gap [{low}, {high}) overlaps another, "
                     f"or is not inside its {length} obs"
+                )
+            if base + low < self._shard * self.layout.shard:
+                raise ConfigError(
+                    f"sequence {self._ids[-1]!r}: obs [{low}, {high}) are written already, and counted in "
+                    "the statistics; mark gaps before their obs"
                 )
             self._gaps.append([base + low, base + high])
             last = high
@@ -276,9 +387,10 @@ class StoreWriter:
         """Append obs to the sequence that was begun last; arguments as in :meth:`write`."""
         if not self._ids or not self._open or self._broken:
             raise ConfigError("begin a sequence before extending it")
-        arrays = self._arrays(self._ids[-1], data)
+        arrays = stored_arrays(self._ids[-1], self.fields, self._masks, data)
         length = len(next(iter(arrays.values())))
         at = 0
+        self._broken = True  # until all of it is in: a shard may fail to be written
         while at < length:
             step = min(length - at, self.layout.shard - self._filled)
             for name, values in arrays.items():
@@ -288,77 +400,7 @@ class StoreWriter:
             if self._filled == self.layout.shard:
                 self._flush()
         self._rowsize[-1] += length
-
-    def _arrays(self, id: str, data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:  # noqa: A002
-        """Check the values of one sequence and return them in their stored dtypes, masks included."""
-        missing = [n for n in self.fields if n not in data]
-        unknown = [n for n in data if n not in self._buffers]
-        if missing or unknown:
-            raise UnknownNameError(
-                f"sequence {id!r}: fields {missing or 'none'} are missing, {unknown or 'none'} are unknown; "
-                f"the store has {', '.join(self.fields)}"
-            )
-        found: dict[str, NDArray[Any]] = {}
-        for name, spec in self.fields.items():
-            given = data[name]
-            mask = self._masks.get(name)
-            valid: Any = data.get(mask) if mask else None
-            if isinstance(given, np.ma.MaskedArray):
-                lost: Any = np.ma.getmaskarray(given)
-                lost = lost.any(axis=1) if lost.ndim == 2 else lost
-                if spec.np_dtype.kind == "f":
-                    given = np.ma.filled(given.astype(spec.np_dtype), np.nan)
-                elif mask is None and lost.any():
-                    raise ConfigError(f"sequence {id!r}: {name!r} has masked values, but is not nullable")
-                else:
-                    valid, given = ~lost if valid is None else valid, np.ma.filled(given, 0)
-            values = self._convert(id, spec, given)
-            if mask is not None:
-                ok: Any = np.ones(len(values), bool) if valid is None else np.asarray(valid, dtype=bool)
-                if ok.shape != (len(values),):
-                    raise ConfigError(
-                        f"sequence {id!r}: {mask} has shape {ok.shape}, {name} has {len(values)} obs"
-                    )
-                if not ok.all():
-                    values = values.copy()
-                    values[~ok] = 0  # what a null holds is defined, so that stores are equal byte for byte
-                found[mask] = ok
-            found[name] = values
-        lengths = {n: len(v) for n, v in found.items()}
-        if len(set(lengths.values())) > 1:
-            raise ConfigError(f"sequence {id!r}: its fields differ in length: {lengths}")
-        return found
-
-    def _convert(self, id: str, spec: FieldSpec, given: Any) -> NDArray[Any]:  # noqa: A002
-        values = np.asarray(given)
-        if spec.categories is not None and values.dtype.kind in "OUT":
-            code = {word: i for i, word in enumerate(spec.categories)}
-            try:
-                values = np.array([code[str(v)] for v in values.tolist()], dtype=spec.np_dtype)
-            except KeyError as err:
-                raise ConfigError(f"sequence {id!r}: {spec.name} has no category {err}") from None
-        if values.size == 0:
-            values = np.zeros(spec.shape(0), spec.np_dtype)
-        if values.dtype.kind in "mM":
-            values = values.astype(np.int64)
-        if values.shape[1:] != spec.shape(0)[1:] or values.ndim == 0:
-            raise ConfigError(
-                f"sequence {id!r}: {spec.name} has shape {values.shape}, it takes {['n', *spec.shape(0)[1:]]}"
-            )
-        if values.dtype != spec.np_dtype:
-            if not np.can_cast(values.dtype, spec.np_dtype, "same_kind") and not (
-                values.dtype.kind in "biu" and spec.np_dtype.kind in "iuf"
-            ):
-                raise ConfigError(
-                    f"sequence {id!r}: {spec.name} holds {spec.dtype}, "
-                    f"values of {values.dtype} would lose their meaning"
-                )
-            with np.errstate(over="ignore"):
-                cast = values.astype(spec.np_dtype)
-            if spec.np_dtype.kind in "iu" and not np.array_equal(cast, values):
-                raise ConfigError(f"sequence {id!r}: {spec.name} has values that do not fit {spec.dtype}")
-            values = cast
-        return values
+        self._broken = False
 
     def _flush(self) -> None:
         """Write the buffers as one shard."""
@@ -369,19 +411,27 @@ class StoreWriter:
                 break
             keep[max(0, start - low) : max(0, stop - low)] = False
         whole = bool(keep.all())
+        self._check_mine()
         for name, buffer in self._buffers.items():
-            values = buffer.values[:count]
-            self._skeleton._write(name, self._shard, values, count)  # noqa: SLF001 - the length of obs is not known yet
-            if name in self.fields:
-                mask = self._masks.get(name)
-                valid = self._buffers[mask].values[:count] if mask else None
-                if not whole:
-                    values, valid = values[keep], None if valid is None else valid[keep]
-                self._statistics[name] = self._statistics[name].merge(
-                    FieldStatistics.from_values(values, valid)
-                )
+            self._skeleton._write(name, self._shard, buffer.values[:count], count)  # noqa: SLF001 - the length of obs is not known yet
+        for name in self.fields:  # once all is written: a shard that failed is counted when it succeeds
+            mask = self._masks.get(name)
+            values = self._buffers[name].values[:count]
+            valid = self._buffers[mask].values[:count] if mask else None
+            if not whole:
+                values, valid = values[keep], None if valid is None else valid[keep]
+            self._statistics[name] = self._statistics[name].merge(FieldStatistics.from_values(values, valid))
         self._shard += 1
         self._filled = 0
+
+    def _check_mine(self) -> None:
+        """Refuse to go on where another writer has begun the store anew, or has finished it."""
+        found = parse_root(open_place(self._url, self._options))
+        if found.status != "incomplete" or found.own.get("token") != self._token:
+            raise StoreExistsError(
+                f"another writer has replaced the store {self._skeleton.url} while this one was writing; "
+                "give each its own output"
+            )
 
     def close(self) -> None:
         """Write what waits and make the store complete. Called at the end of ``with``."""
@@ -390,9 +440,11 @@ class StoreWriter:
         self._open = False
         if self._broken:
             raise ConfigError(f"store {self._skeleton.url} stays incomplete: a sequence was written in part")
+        self._end()
         total = self.n_obs
         if self._filled:
             self._flush()
+        self._check_mine()
         finish_store(
             self._url,
             rowsize=np.asarray(self._rowsize, dtype=np.int64),
@@ -408,7 +460,9 @@ class StoreWriter:
         n = len(self._ids)
         table: dict[str, ColumnData] = {}
         for name, kept in self._labels.items():
-            table[name] = ColumnData(name, [kept.get(i) for i in range(n)], "string", categorical=True)
+            table[name] = ColumnData(
+                name, [kept.get(i) for i in range(n)], "string", categorical=True, **self._about.get(name, {})
+            )
         for name, kept in self._columns.items():
             values = [kept.get(i) for i in range(n)]
             known = [v for v in values if v is not None]
@@ -418,7 +472,7 @@ class StoreWriter:
                 dtype = np.asarray(known).dtype.name
                 if dtype == "object" or (len(known) < n and np.dtype(dtype).kind != "f"):
                     dtype = "float64"
-            table[name] = ColumnData(name, values, dtype)
+            table[name] = ColumnData(name, values, dtype, **self._about.get(name, {}))
         return table
 
     def __enter__(self) -> Self:

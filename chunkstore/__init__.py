@@ -30,7 +30,7 @@ _HOMES = {
     "ZarrWindowDataset": "torch",
     "create_store": "skeleton",
     "finish_store": "skeleton",
-    "from_xarray": "views",
+    "from_xarray": "convert",
     "open_skeleton": "skeleton",
     "open_store": "store",
     "permutation": "permute",
@@ -77,6 +77,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from chunkstore.convert import from_xarray as from_xarray
     from chunkstore.engine import EngineInfo as EngineInfo
     from chunkstore.errors import ChunkstoreError as ChunkstoreError
     from chunkstore.errors import ConfigError as ConfigError
@@ -106,5 +107,4 @@ if TYPE_CHECKING:
     from chunkstore.statistics import FieldStatistics as FieldStatistics
     from chunkstore.store import ChunkStore as ChunkStore
     from chunkstore.store import open_store as open_store
-    from chunkstore.views import from_xarray as from_xarray
     from chunkstore.writer import StoreWriter as StoreWriter

@@ -2,7 +2,7 @@
 
 A :class:`ChunkStore` is opened from its root metadata alone; nothing in that is proportional to
 ``obs``. Which engine decodes a field is decided here, once a field, and said in ``store.engine``.
-Writing is in ``chunkstore.writer``, xarray in ``chunkstore.views``.
+Writing is in ``chunkstore.writer``, xarray in ``chunkstore.views`` and ``chunkstore.convert``.
 """
 
 from __future__ import annotations

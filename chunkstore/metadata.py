@@ -7,6 +7,7 @@ format is refused here by a :class:`~chunkstore.errors.FormatError`.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,9 +61,17 @@ def load_json(place: Place, key: str) -> Any:
     if data is None:
         return None
     try:
-        return json.loads(data)
+        return json.loads(data, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as err:
         raise FormatError(f"store {place.url}: {key} is not JSON: {err}") from None
+
+
+def _finite(text: str) -> float:
+    """Return a number of JSON; infinities are none, though ``1e999`` would become one."""
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text!r:.40} is too large a number")
+    return value
 
 
 def parse_root(place: Place) -> RootInfo:

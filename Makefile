@@ -12,7 +12,8 @@ DEMO_OUT ?= demo-out
 # real recordings for the demo; it makes its own where this folder is not there
 DEMO_DATA ?= ../shared/data
 
-.PHONY: help demo test lint types unit docs linkcheck bench bench-quick bench-check bench-page fuzz test-adapters clean
+.PHONY: help demo test lint types unit docs linkcheck bench bench-quick bench-check bench-page fuzz test-adapters \
+  test-oldest test-313 dist-check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +24,8 @@ help:
 	@echo 'make bench-quick    the same in minutes; make bench-check fails where a ratio got worse'
 	@echo 'make fuzz           longer random testing than make test does'
 	@echo 'make test-adapters  test fastai, tsai and Lightning in an environment of their own'
+	@echo 'make test-oldest    the suite on the oldest supported versions; make test-313 on Python 3.13 and the newest'
+	@echo 'make dist-check     build wheel and sdist, check them, test them outside the tree'
 	@echo 'make clean          remove environments, caches and built pages'
 
 # --- environments ---------------------------------------------------------------------------
@@ -87,8 +90,48 @@ bench-page: $(VENV)/.test
 bench-%: $(VENV)/.test
 	$(BIN)/python -m benchmarks.$*
 
+# Guided by coverage where atheris can be installed, at random elsewhere. `make test` fuzzes for seconds.
+FUZZ_SECONDS ?= 300
 fuzz: $(VENV)/.test
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m 'not cluster' tests
+	@$(PIP) atheris 2>/dev/null || echo 'atheris has no wheel for this Python: mutating at random, without coverage'
+	$(BIN)/python -m fuzz.run --seconds $(FUZZ_SECONDS) --corpus fuzz/corpus
+	CHUNKSTORE_FUZZ=1000000 $(BIN)/python -m pytest -q tests/ingest/avro/test_fuzz.py
+
+# --- other versions --------------------------------------------------------------------------
+
+# The suite on the oldest versions that are supported. TESTS='tests/chunkstore' runs a part of it.
+TESTS ?= tests
+OTHER := -q -p no:cacheprovider -W default
+$(VENV)-oldest/.installed: pyproject.toml constraints-oldest.txt | $(BIN)/python
+	@echo 'installing the oldest supported versions (a few minutes the first time) ...'
+	@test -x $(VENV)-oldest/bin/python || $(PYTHON) -m venv $(VENV)-oldest
+	@$(VENV)-oldest/bin/python -m pip install -q --disable-pip-version-check -c constraints-oldest.txt -c constraints.txt -e '.[test]'
+	@touch $@
+
+test-oldest: $(VENV)-oldest/.installed
+	$(VENV)-oldest/bin/python -m pytest $(OTHER) $(TESTS)
+
+# The suite on the newest supported Python and the newest versions that there are; without torch, whose tests skip.
+PYTHON313 ?= $(shell for p in python3.13 $$HOME/.pyenv/versions/3.13*/bin/python; do \
+  $$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+$(VENV)-313/.installed: pyproject.toml
+	@echo 'installing the newest versions for Python 3.13 (a few minutes the first time) ...'
+	@test -x $(VENV)-313/bin/python || $(PYTHON313) -m venv $(VENV)-313
+	@$(VENV)-313/bin/python -m pip install -q --disable-pip-version-check -U -r requirements-313.txt -e '.[audio,audio-extra,cloud,pcodec,report]'
+	@touch $@
+
+test-313:
+ifeq ($(PYTHON313),)
+	@echo 'there is no Python 3.13 here, so nothing was tested on it; PYTHON313=/path/to/python3.13 names one'
+else
+	@$(MAKE) --no-print-directory $(VENV)-313/.installed
+	$(VENV)-313/bin/python -m pytest $(OTHER) $(TESTS)
+endif
+
+# Wheel and sdist: built, checked, installed outside the tree and tested there.
+dist-check: $(VENV)/.test
+	@$(PIP) build twine
+	$(BIN)/python tools/check_dist.py
 
 # fastai, tsai and Lightning need a torch of their own and several gigabytes; warnings are theirs.
 $(VENV)-adapters/.installed: pyproject.toml requirements-adapters.txt | $(BIN)/python
@@ -101,4 +144,4 @@ test-adapters: $(VENV)-adapters/.installed
 	$(VENV)-adapters/bin/python -m pytest -W ignore tests/adapters
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/_build $(DEMO_OUT)
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-313 dist .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/_build $(DEMO_OUT)

@@ -6,20 +6,23 @@ which visit when. :mod:`chunkstore.schedule` makes draws of it. Pure; the loop o
 A lane that is free takes the next visit. Three things keep the ends of visits apart, which is when the
 next block is needed:
 
-- Lanes begin at different places of a visit: lane k has to fill ``(k + 1/2) / K`` of a usual visit
-  before its first whole one. That is filled last, with what lanes have too much of at their ends::
+- Lanes begin at different places of a visit, so that first whole visits begin one usual share of draws
+  after another (:func:`first_ends`). What is before them is filled last, with what lanes have too much of
+  at their ends::
 
       lane 0  |b|aaaaaaaaaa|cccccccccc|eeee:      what is behind ':' is cut off ...
       lane 1  |eeeee|dddddddddd|ffffffffff|:      ... and fills the starts of lanes
       lane 2  |ffffffff|gggggggggg|hhhhhhhh:
 
 - The order is random among visits of like size, and even across sizes: short visits never come in a row.
-- A visit that would end when others end waits a little for one of like size that does not, and
-  so does one whose block another lane holds.
+- A visit that would end when others end waits a little for one that does not, of like size if there is
+  one, and so does one whose block another lane holds. What counts is the most crowded stretch that the
+  end would lie in, short or long (:func:`_crowd`).
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,14 +33,16 @@ from chunkstore.permute import derive_key, mix_keys
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Pieces", "deal", "plan_visits"]
+__all__ = ["Pieces", "crowding", "deal", "plan_visits"]
 
 LOOKAHEAD = 16  # visits among which the dealer chooses
 PATIENCE = 16  # picks that the first of them waits at most
+USUAL = 2  # ends a bin
+REACH = 12  # bins
 SLACK = 1  # pieces that may end about when a new one does
 FUZZ = 0.3  # sizes within 30 % count as alike
 GOLDEN = 0.6180339887498949
-NEAR = 4  # visits of other sizes that may go before one that would end in a crowd
+NEAR = 12  # visits of other sizes that may go before one that would end in a crowd
 _CROWDED = 2
 _BUSY = 1 << 20
 
@@ -99,7 +104,9 @@ def plan_visits(counts: NDArray[np.int64], key: int, passes: int, lanes: int) ->
     if len(n) < 2 * lanes:
         passes = max(passes, min(-(-2 * lanes // len(n)), total))
     each = np.clip(np.rint(passes * (n / usual)).astype(np.int64), 1, np.minimum(passes, n))
-    shift = (mix_keys(key, blocks) >> np.uint64(33)).astype(np.int64) % passes
+    # blocks of few visits have them in different passes; like sizes are shared evenly among passes
+    shift = np.empty(len(n), np.int64)
+    shift[np.lexsort((mix_keys(key, blocks), n))] = np.arange(len(n)) % passes
     parts = []
     for p in range(passes):
         turn = (p + shift) % passes
@@ -159,7 +166,7 @@ def deal(visits: Visits, capacity: NDArray[np.int64], n_blocks: int) -> Pieces:
     room = n_visits + 4 * lanes + 1
     out = np.empty((5, room), np.int64)
     block, rank, count = visits.block.copy(), visits.rank.copy(), visits.items.copy()
-    begin = np.minimum(capacity, (2 * np.arange(lanes) + 1) * usual // (2 * lanes))
+    begin = np.minimum(capacity, first_ends(lanes, usual))
     heap = np.sort(begin * lanes + np.arange(lanes))  # when lanes are free; times mod lanes name the lane
     ends = np.zeros(longest * lanes // width + 2, np.int16)
     np.add.at(ends, heap // width, 1)
@@ -181,6 +188,47 @@ def deal(visits: Visits, capacity: NDArray[np.int64], n_blocks: int) -> Pieces:
     return Pieces(*(row[:n][order] for row in out))
 
 
+def crowding(draws: NDArray[np.int64], rate: float) -> float:
+    """Return the most that a stretch of draws holds beyond three times what it does on average.
+
+    Parameters
+    ----------
+    draws : int64 array
+        Draws that need a new block, in any order.
+    rate : float
+        New blocks a draw, on average.
+
+    Examples
+    --------
+    >>> crowding(np.array([10, 11, 12, 50]), 0.1)  # 3 in 3 draws, where 0.3 are usual
+    2.1
+    """
+    if not len(draws):
+        return 0.0
+    slack = np.arange(len(draws)) - 3 * rate * np.sort(draws)
+    return float(round((slack - np.minimum.accumulate(slack)).max() + 1 - 3 * rate, 9))
+
+
+def first_ends(lanes: int, usual: int) -> NDArray[np.int64]:
+    """Return the items after which each lane begins its first whole visit: int64[lanes].
+
+    Taken in order of draws they are ``usual`` draws apart, which keeps equal visits evenly spread for ever.
+
+    Examples
+    --------
+    >>> first_ends(4, 3)  # draws 1, 4, 7, 10
+    array([1, 0, 2, 1])
+    >>> first_ends(4, 8)
+    array([1, 3, 5, 7])
+    """
+    nth = np.arange(lanes)
+    draw = nth * usual + nth * math.gcd(usual, lanes) // lanes  # each of another lane
+    draw += usual // 2
+    items = np.empty(lanes, np.int64)
+    items[draw % lanes] = draw // lanes
+    return items
+
+
 @njit(cache=True, nogil=True)
 def _sink(heap: Any, size: Any) -> None:
     """Restore the heap after its top has grown."""
@@ -197,6 +245,24 @@ def _sink(heap: Any, size: Any) -> None:
         heap[at] = heap[child]
         at = child
     heap[at] = value
+
+
+@njit(cache=True, nogil=True)
+def _crowd(ends: Any, at: Any) -> Any:
+    """Return how many ends a bin has, and what stretches beside it hold beyond ``USUAL`` a bin.
+
+    The worst stretches of at most ``REACH`` bins before and after it: a bin holds one end on average.
+    """
+    before = after = np.int64(0)
+    run = np.int64(0)
+    for i in range(at - 1, max(-1, at - 1 - REACH), -1):
+        run += ends[i] - USUAL
+        before = max(before, run)
+    run = np.int64(0)
+    for i in range(at + 1, min(ends.size, at + 1 + REACH)):
+        run += ends[i] - USUAL
+        after = max(after, run)
+    return before + after + ends[at]
 
 
 @njit(cache=True, nogil=True)
@@ -237,9 +303,9 @@ def _deal(  # noqa: PLR0917 - a compiled kernel
         for c in range(head, limit):
             if 2 * count[c] < count[head] or count[c] > 2 * count[head]:
                 continue  # like for like, so that small visits stay mixed with large ones
-            score = np.int64(ends[(now + count[c] * lanes) // width]) - SLACK
-            if score < 0 or count[c] >= room:
-                score = np.int64(0)
+            score = np.int64(0)
+            if count[c] < room:
+                score = max(score, _crowd(ends, (now + count[c] * lanes) // width) - SLACK)
             if until[block[c]] > now:
                 score += _BUSY
             if score < least:
@@ -248,7 +314,7 @@ def _deal(  # noqa: PLR0917 - a compiled kernel
                     break
         if _CROWDED <= least < _BUSY:  # better another size than a crowd; it is the next one's turn soon
             for c in range(head, min(limit, head + NEAR)):
-                score = np.int64(ends[(now + count[c] * lanes) // width]) - SLACK
+                score = _crowd(ends, (now + count[c] * lanes) // width) - SLACK
                 if score < least and until[block[c]] <= now:
                     best, least = c, score
         b, r, s = block[best], rank[best], count[best]

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from chunkstore.dealing import Pieces, deal, plan_visits
+from chunkstore.dealing import Pieces, crowding, deal, plan_visits
 from chunkstore.errors import ConfigError
 from chunkstore.permute import derive_key, mix_keys, permute_many, permute_one, sides
 
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from chunkstore.windows import WindowIndex
 
 __all__ = ["Blocks", "EpochSchedule", "Needs"]
+
+MOST_AT_ONCE = 5  # beyond three times the average
+TRIES = 4  # keys, where the first order of an epoch is less even than that
+TRY_PIECES = 1 << 16  # only epochs of at most so many pieces are dealt again
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +169,35 @@ class EpochSchedule:
         self.lanes = lanes if shuffle else lane_groups
         self.lanes_per_group = self.lanes // lane_groups
         if shuffle:
-            visits = plan_visits(counts, derive_key(key, "visits"), passes, lanes)
-            pieces = deal(visits, self._capacities(), len(counts))
+            pieces = self._deal_evenly(derive_key(key, "visits"), passes)
         else:
             pieces = _in_order(self.first, self.group_first)
         self.pieces = pieces
         self.lane, self.at, self.block, self.rank, self.count = pieces
         self._lane_first = np.searchsorted(self.lane, np.arange(self.lanes + 1)).astype(np.int64)
+
+    def _deal_evenly(self, key: int, passes: int) -> Pieces:
+        """Deal visits; where a short epoch came out less even than promised, try other keys."""
+        capacity, n = self._capacities(), len(self.counts)
+        best, least = None, np.inf
+        for attempt in range(TRIES):
+            keyed = derive_key(key, attempt) if attempt else key
+            pieces = deal(plan_visits(self.counts, keyed, passes, self.lanes), capacity, n)
+            if len(pieces.at) > TRY_PIECES:
+                return pieces
+            begun = pieces.at > 0
+            draws = self.draws_of(pieces.lane[begun], pieces.at[begun])
+            group = pieces.lane[begun] // self.lanes_per_group
+            uneven = max(
+                crowding(draws[group == g], len(pieces.at) / max(1, self.n_draws))
+                for g in range(self.lane_groups)
+            )
+            if uneven < least:
+                best, least = pieces, uneven
+            if least <= MOST_AT_ONCE:
+                break
+        assert best is not None
+        return best
 
     def _capacities(self) -> NDArray[np.int64]:
         """Return the number of items of each lane."""

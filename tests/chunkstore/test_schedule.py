@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from chunkstore.dealing import crowding, first_ends
 from chunkstore.errors import ConfigError
 from chunkstore.schedule import EpochSchedule, group_offsets
 
@@ -33,6 +34,8 @@ def sizes_of(kind, n, rng):
     """Blocks of one size, of all sizes, with a long tail, tiny ones among large, a few short ones."""
     return {
         "equal": lambda: np.full(n, 400),
+        "short": lambda: np.full(n, 40),
+        "12 to 50": lambda: rng.integers(12, 51, n),
         "uniform": lambda: rng.integers(0, 800, n),
         "exponential": lambda: rng.exponential(300, n).astype(int),
         "tiny and large": lambda: rng.choice([1, 800], n),
@@ -122,10 +125,16 @@ def test_the_same_key_gives_the_same_order_in_another_process():
     ("kind", "lanes", "passes"),
     [
         (kind, lanes, passes)
-        for kind in ("equal", "uniform", "exponential", "tiny and large", "mostly full")
-        for lanes, passes in ((1, 1), (4, 1), (16, 1), (64, 1), (8, 4), (64, 4))
-        # visits of one window among visits of hundreds, in several passes of many lanes: 3 L + 6 was seen
-        if (kind, lanes, passes) != ("tiny and large", 64, 4)
+        for kind in (
+            "equal",
+            "short",
+            "uniform",
+            "exponential",
+            "tiny and large",
+            "mostly full",
+            "12 to 50",
+        )
+        for lanes, passes in ((1, 1), (4, 1), (16, 1), (64, 1), (8, 4), (64, 4), (100, 8), (256, 8))
     ],
 )
 def test_in_any_stretch_at_most_3_l_plus_5_blocks_are_needed_where_l_are_on_average(kind, lanes, passes):
@@ -141,6 +150,37 @@ def test_in_any_stretch_at_most_3_l_plus_5_blocks_are_needed_where_l_are_on_aver
             slack = np.arange(len(at)) - 3 * rate * at
             excess = (slack + 1 - np.minimum.accumulate(slack)).max(initial=0) - 3 * rate
             assert excess <= 5, (blocks, key)
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_reads_of_each_lane_group_are_even_too(groups):
+    for kind in ("equal", "uniform", "12 to 50"):
+        sizes = sizes_of(kind, 640, np.random.default_rng(groups))
+        schedule = EpochSchedule(sizes, key=1, lanes=32, passes=2, lane_groups=groups)
+        rate = len(schedule.at) / schedule.n_draws
+        for group in range(groups):
+            needs = schedule.needs(group=group)
+            draws = needs.first[schedule.at[needs.piece] > 0]
+            assert crowding(draws, rate) <= 5
+
+
+def test_crowding_is_the_worst_stretch_as_counted_one_by_one():
+    rng = np.random.default_rng(0)
+    for rate in (0.02, 0.3):
+        draws = np.sort(rng.choice(300, 40, replace=False))
+        pairs = [(i, j) for i in range(40) for j in range(i, 40)]
+        worst = max(j - i + 1 - 3 * rate * (draws[j] - draws[i] + 1) for i, j in pairs)
+        assert crowding(rng.permutation(draws), rate) == pytest.approx(worst)
+    assert crowding(draws[:0], 0.1) == 0
+
+
+@given(st.integers(1, 300), st.integers(1, 1000))
+def test_equal_visits_begin_one_share_after_another_for_ever(lanes, usual):
+    begin = first_ends(lanes, usual)
+    assert (begin * lanes).max() < (usual + 1) * lanes
+    draws = np.sort((begin[:, None] + usual * np.arange(3)) * lanes + np.arange(lanes)[:, None], axis=None)
+    assert (np.abs(np.diff(draws) - usual) <= lanes).all()
+    assert crowding(draws, 1 / usual) <= 3
 
 
 def test_evenness_costs_at_most_two_more_pieces_a_lane():

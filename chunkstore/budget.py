@@ -211,6 +211,13 @@ def make_plan(
         least = 1 if lanes == "auto" or not shuffle else int(lanes) // share
         need = lane_groups * (least + ahead_of(least))
         if room < need:
+            all_of_it = sizes.touched * sizes.bytes_per_obs
+            if all_of_it <= need * slot_bytes:
+                raise MemoryLimitError(
+                    f"memory_limit is {limit} bytes, the least that would do is {all_of_it}: all that windows "
+                    f"touch, {sizes.touched} obs x {sizes.bytes_per_obs} bytes (fewer than {need} slots of "
+                    f"{slot} obs); raise memory_limit, lower lanes, or read fewer fields"
+                )
             raise MemoryLimitError(
                 f"memory_limit is {limit} bytes, the least that would do is {need * slot_bytes}: "
                 f"{need} slots of {slot} obs (a block of {block_text} and {halo} behind it) x "

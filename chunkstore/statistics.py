@@ -87,19 +87,18 @@ class FieldStatistics:
             infinite = 0
             finite = known
             # NaN and infinity show in the extremes: data without them, the common case, is not copied
-            if known.dtype.kind == "f" and len(known) and not np.isfinite([known.min(), known.max()]).all():
+            low, high = _ends(known)
+            if known.dtype.kind == "f" and low is not None and not np.isfinite([low, high]).all():
                 known = known[~np.isnan(known)]
                 ok = np.isfinite(known)
                 infinite = int(len(known) - np.count_nonzero(ok))
                 finite = known if not infinite else known[ok]
-            low = known.min().item() if len(known) else None
-            high = known.max().item() if len(known) else None
+                low, high = _ends(known)
             base = 0
             if known.dtype.kind in "iu" and low is not None and high is not None and max(-low, high) > _EXACT:
                 base = int(low)  # instants in nanoseconds: float64 holds their differences, not themselves
                 finite = known.astype(np.uint64) - np.array(low, known.dtype).astype(np.uint64)
-            wide = finite.astype(np.float64)
-            mean, m2 = _moments(wide) if len(wide) else (0.0, 0.0)
+            mean, m2 = _moments(finite) if len(finite) else (0.0, 0.0)
             mean += base
             found.append((len(known), len(column) - len(known), infinite, low, high, mean, m2))
         if not found:
@@ -228,20 +227,26 @@ class FieldStatistics:
             raise FormatError(f"statistics {found!r:.120} cannot be understood: {err}") from None
 
 
-def _moments(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the mean and the sum of squared deviations (infinite on overflow); uses ``values`` up."""
+def _ends(values: NDArray[Any]) -> tuple[Any, Any]:
+    return (values.min().item(), values.max().item()) if len(values) else (None, None)
+
+
+def _moments(values: NDArray[Any]) -> tuple[float, float]:
+    """Return the mean and the sum of squared deviations (infinite on overflow), in few passes."""
+    n = len(values)
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = float(values.mean())
+        wide = values.astype(np.float64, copy=False)
+        mean = float(wide.sum()) / n
         if not math.isfinite(mean):
-            mean = float((values / len(values)).sum())
-        values -= mean
-        correction = float(values.mean())  # takes the rounding of the first pass back
-        if math.isfinite(correction):
-            mean += correction
-            values -= correction
-        np.multiply(values, values, out=values)
+            mean = float((wide / n).sum())
+        off = np.subtract(wide, mean, out=None if wide is values else wide)
+        rest = float(off.sum()) / n  # takes the rounding of the first pass back
         # not np.dot: its last bits depend on the number of BLAS threads, which workers differ in
-        return mean, float(values.sum())
+        m2 = float(np.einsum("i,i->", off, off))
+        if math.isfinite(rest):
+            mean += rest
+            m2 = max(0.0, m2 - rest * rest * n)
+        return mean, m2
 
 
 def _listed(value: Any) -> list[Any]:

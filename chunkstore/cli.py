@@ -27,6 +27,7 @@ from chunkstore.errors import (
     StoreExistsError,
     UnknownNameError,
 )
+from chunkstore.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -173,11 +174,11 @@ def _one_line(error: BaseException, words: Sequence[str]) -> str:
     if isinstance(error, _ClickException):
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "chunkstore"
-        message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+        message = printable(" ".join(error.format_message().split()), 4000)  # type: ignore[attr-defined]
         # no verb at all: typer has already shown the help
         message += "" if message.endswith(("?", ".")) else "."
         return f"{message} See: {path} --help" if words and message != "." else ""
-    message = " ".join(str(error).split()) or type(error).__name__
+    message = printable(" ".join(str(error).split()), 4000) or type(error).__name__
     if isinstance(error, ChunkstoreError):
         return message
     if isinstance(error, (OSError, ImportError, MemoryError)):

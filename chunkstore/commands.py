@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chunkstore.errors import ConfigError
+from chunkstore.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,11 +70,11 @@ def verify(
                 if value is not None
             )
             where = f"{finding.array}{place}: " if finding.array else ""
-            typer.echo(f"{finding.code}: {where}{finding.message}")
+            _say(f"{finding.code}: {where}{finding.message}")
         checked = f"{result.objects:,} objects, {human_bytes(result.nbytes)}"
         checked += f", {result.chunks:,} chunks decoded" if deep else "; --deep also decodes every chunk"
         wrong = len(result.findings)
-        typer.echo(f"{store}: {'whole' if result.ok else f'{wrong} finding(s)'} ({checked})")
+        _say(f"{store}: {'whole' if result.ok else f'{wrong} finding(s)'} ({checked})")
 
     _print(result.to_json() if json else None, show)
     if not result.ok:
@@ -155,18 +156,16 @@ def split(
 
     def show() -> None:
         if not found["splits"]:
-            typer.echo(f"{store} has no split yet; name the parts to make one: train/val/test")
+            _say(f"{store} has no split yet; name the parts to make one: train/val/test")
         for name, s in found["splits"].items():
             rule = f"by {s['by']}" + (f" on {s['on']}" if s["on"] else "")
-            typer.echo(f"{name} ({rule})")
+            _say(f"{name} ({rule})")
             for part, n in s["n_obs"].items():
                 span = s["spans"].get(part)
                 when = f", {span[0]} to {span[1]}" if span else ""
-                typer.echo(
-                    f"  {part}: {n:,} obs, {s['windows'][part]:,} windows of {window} at stride 1{when}"
-                )
+                _say(f"  {part}: {n:,} obs, {s['windows'][part]:,} windows of {window} at stride 1{when}")
         for sentence in (*audit.findings, *audit.warnings):
-            typer.echo(f"{'LEAK' if sentence in audit.findings else 'note'}: {sentence}")
+            _say(f"{'LEAK' if sentence in audit.findings else 'note'}: {sentence}")
 
     _print(found if json else None, show)
     if not audit.ok:
@@ -211,7 +210,7 @@ def simulate(
             seed=seed,
             epoch=epoch,
         )
-    _print(found.to_json() if json else None, lambda: typer.echo(found.to_text()))
+    _print(found.to_json() if json else None, lambda: _say(found.to_text()))
 
 
 def _whole(name: str, text: str) -> int | str:
@@ -260,7 +259,7 @@ def report(
     )
     with chunkstore.open_store(store) as opened:
         page = write_report(opened, out, options)
-    typer.echo(f"{page} ({page.stat().st_size / 1e6:.1f} MB)")
+    _say(f"{page} ({page.stat().st_size / 1e6:.1f} MB)")
 
 
 def doctor(
@@ -284,6 +283,11 @@ def _floats(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise ConfigError(f"{text!r} is not a list of numbers; write 0.8,0.1,0.1") from None
+
+
+def _say(text: str) -> None:
+    """Print a line, in which names that files made up do no harm."""
+    typer.echo(printable(text, 8000))
 
 
 def _print(value: Any, show: Callable[[], None]) -> None:

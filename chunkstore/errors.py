@@ -26,6 +26,8 @@ offset) and the next step.
 
 from __future__ import annotations
 
+from chunkstore.text import printable
+
 __all__ = [
     "ChunkstoreError",
     "ConfigError",
@@ -46,9 +48,18 @@ __all__ = [
     "UnsupportedError",
 ]
 
+#: Characters of a message; what is longer loses its middle.
+_LONGEST = 4000
+
 
 class ChunkstoreError(Exception):
-    """The root: whatever this project raises on purpose."""
+    """The root: whatever this project raises on purpose.
+
+    Messages quote names that files made up: they are shown without control characters, and cut if long.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(printable(a, _LONGEST) if isinstance(a, str) else a for a in args))
 
 
 class ConfigError(ChunkstoreError, ValueError):

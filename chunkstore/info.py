@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chunkstore.text import counted, human_bytes, human_number, human_seconds
+from chunkstore.text import counted, human_bytes, human_number, human_seconds, printable
 
 if TYPE_CHECKING:
     from chunkstore.store import ChunkStore
@@ -377,15 +377,17 @@ def column_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
     for c in (found["sequences"] or {}).get("columns", []):
         units = f" {c['units']}" if c["units"] and not is_time(c["units"]) and c["units"] != "1" else ""
         if c["kind"] == "label":
-            shown = ", ".join(f"{word or '(empty)'} {count:,}" for word, count in c["counts"].items())
+            shown = ", ".join(
+                f"{printable(word, 40) or '(empty)'} {count:,}" for word, count in c["counts"].items()
+            )
             more = c["distinct"] - len(c["counts"])
             text = f"{counted(c['distinct'], 'label')}: {shown}" + (f" and {more:,} more" if more > 0 else "")
             if more and len(c["counts"]) == 1:
-                text = f"{c['distinct']:,} labels, such as {next(iter(c['counts']))}"
+                text = f"{c['distinct']:,} labels, such as {printable(next(iter(c['counts'])), 40)}"
             if c["none"]:
                 text += f"; {c['none']:,} without"
         elif c["kind"] == "text":
-            text = f"text, such as {c['first'][0]!r}" if c["first"] else "text, all empty"
+            text = f"text, such as {printable(repr(c['first'][0]), 60)}" if c["first"] else "text, all empty"
         else:
             text = _span(c) + units
         lines.append((c["name"], text))
@@ -438,7 +440,9 @@ def show(found: dict[str, Any]) -> None:
     from rich.markup import escape
 
     console = Console()
-    console.print(f"[bold]{escape(found['url'])}[/] [dim]format {found['format']}, {found['status']}[/]")
+    console.print(
+        f"[bold]{escape(printable(found['url'], 400))}[/] [dim]format {found['format']}, {found['status']}[/]"
+    )
     console.print(_pairs(headline(found)))
     for table in _field_tables(found, console.width):
         console.print()
@@ -477,7 +481,7 @@ def _field_tables(found: dict[str, Any], width: int) -> list[Any]:
                 head[i], justify="left" if left else "right", no_wrap=i > 0, overflow="fold", min_width=wide
             )
         for row in rows:
-            table.add_row(*(escape(row[i]) for i in group))
+            table.add_row(*(escape(printable(row[i])) for i in group))
         tables.append(table)
     return tables
 
@@ -523,5 +527,5 @@ def _pairs(lines: list[tuple[str, str]]) -> Any:
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in lines:
-        table.add_row(escape(name), escape(text))
+        table.add_row(escape(printable(name)), escape(printable(text, 2000)))
     return table

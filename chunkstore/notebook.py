@@ -8,6 +8,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from chunkstore.text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -114,7 +116,7 @@ def windows_html(dataset: Any) -> str:
 
 
 def _page(kind: str, title: str, parts: Sequence[str]) -> str:
-    head = f"<header><span style='opacity:.7'>&lt;{escape(kind)}&gt;</span> <b>{escape(title)}</b></header>"
+    head = f"<header><span style='opacity:.7'>&lt;{escape(kind)}&gt;</span> <b>{escape(printable(title, 400))}</b></header>"
     return f"{_STYLE}<div class='cks'>{head}{''.join(parts)}</div>"
 
 
@@ -130,7 +132,7 @@ def _pairs(title: str, lines: Sequence[tuple[str, str]], *, open_: bool = False)
     if not lines:
         return ""
     rows = "".join(
-        f"<tr><th>{escape(name)}</th><td style='white-space:normal'>{escape(text)}</td></tr>"
+        f"<tr><th>{escape(printable(name))}</th><td style='white-space:normal'>{escape(printable(text, 2000))}</td></tr>"
         for name, text in lines
     )
     return _section(title, f"({len(lines)})" if not open_ else "", f"<table>{rows}</table>", open_)
@@ -144,7 +146,7 @@ def _table(title: str, detail: str, head: list[str], rows: list[list[Any]], *, o
     body = "".join(
         "<tr>"
         + "".join(
-            f"<td{' class=num' if h in numeric else ''}>{escape(str(cell))}</td>"
+            f"<td{' class=num' if h in numeric else ''}>{escape(printable(str(cell)))}</td>"
             for h, cell in zip(head, row, strict=True)
         )
         + "</tr>"

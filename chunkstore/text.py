@@ -3,8 +3,28 @@
 from __future__ import annotations
 
 import math
+import re
 
-__all__ = ["counted", "human_bytes", "human_number", "human_seconds"]
+__all__ = ["counted", "human_bytes", "human_number", "human_seconds", "printable"]
+
+#: what moves a cursor, colours a terminal or turns the direction of text
+_CONTROLS = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
+
+
+def printable(text: str, most: int = 160) -> str:
+    r"""Return text from a file as it may be shown: without control characters, its middle left out if long.
+
+    Examples
+    --------
+    >>> printable("\x1b[2Jowl"), printable("a" * 1000, 20)
+    ('\\x1b[2Jowl', 'aaaaaaaaaa... (980 more) ...aaaaaaaaaa')
+    """
+    if len(text) > most:
+        half = most // 2
+        text = f"{text[:half]}... ({len(text) - 2 * half:,} more) ...{text[len(text) - half :]}"
+    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def human_bytes(value: float) -> str:

@@ -18,6 +18,7 @@ from chunkstore.metadata import RootInfo, load_json, parse_root
 from chunkstore.places import Place, open_place
 from chunkstore.reader import ABSENT, Shard, grouped, parse_shard, read_plain
 from chunkstore.store import ChunkStore as _ChunkStore
+from chunkstore.text import printable
 
 if TYPE_CHECKING:
     import os
@@ -157,7 +158,7 @@ class _Check:
             )
             named = f"; sequences {', '.join(map(repr, ids))}{more}" if ids else ""
             message = f"{message} (obs [{where['start']}, {where['stop']}){named})"
-        self.report.findings.append(Finding(code, message, **where))
+        self.report.findings.append(Finding(code, printable(message, 4000), **where))
 
     def metadata(self) -> None:
         """Each array's own metadata must say what the root's copy says."""

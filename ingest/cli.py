@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chunkstore.text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -175,12 +177,12 @@ def _run(source: str, own: set[str], values: Mapping[str, Any]) -> int:
         chosen = {k: given[k] for k in ("memory_limit", "codec", "chunk", "shard")}
         planned = api.plan_ingest(source, inputs, options, **chosen)
         cores = available_cores() if given["workers"] is None else max(1, given["workers"])
-        typer.echo(tell_plan(planned, cores))
+        _say(tell_plan(planned, cores))
         if source == "avro":
             from ingest.inputs import expand
             from ingest.sources.avro.describe import describe
 
-            typer.echo(f"{'decoder':<10} {describe(expand(inputs, ('.avro',)), **options).decoder}")
+            _say(f"{'decoder':<10} {describe(expand(inputs, ('.avro',)), **options).decoder}")
         return 0
     progress = False if quiet else ("json" if log_json else True)
     try:
@@ -189,7 +191,7 @@ def _run(source: str, own: set[str], values: Mapping[str, Any]) -> int:
         sys.stderr.write("chunkstore: interrupted; what is finished is kept: run again with --resume\n")
         return 130
     if not quiet:
-        typer.echo(result.summary())
+        _say(result.summary())
     return result.exit_code
 
 
@@ -238,7 +240,7 @@ def merge(
         prefix=prefix,
         overwrite=overwrite,
     )
-    typer.echo(told)
+    _say(told)
 
 
 def scan(
@@ -266,4 +268,9 @@ def scan(
         "decoder": decoder,
     }
     options = {k: v for k, v in given.items() if v is not None}
-    typer.echo(scan_text(expand(inputs, (".avro",)), **options))
+    _say(scan_text(expand(inputs, (".avro",)), **options))
+
+
+def _say(text: str) -> None:
+    """Print text, in which names that files made up do no harm."""
+    typer.echo("\n".join(printable(line, 4000) for line in text.split("\n")))

@@ -166,7 +166,9 @@ class Turns:
         """Return the pieces of the lane groups that are served, from where the clock starts."""
         parts = []
         for g in serve:
-            needs: Needs = schedule.needs(group=g, rank=rank, world_size=world_size, start=clock.start[g])
+            # ranks share the draws from where the clock starts, which another number of ranks may have set
+            share = (rank + clock.start[g]) % world_size
+            needs: Needs = schedule.needs(group=g, rank=share, world_size=world_size, start=clock.start[g])
             keep = needs.first < clock.stop[g]
             last = np.minimum(needs.last[keep], clock.stop[g] - 1)
             parts.append(

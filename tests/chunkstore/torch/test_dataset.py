@@ -35,6 +35,12 @@ def places(batches, *, repeats=True):
     return out
 
 
+def assert_coded(batch):
+    """Check that the first channel holds, obs for obs, what provenance says: the codes of the field x."""
+    at = batch["start"][:, None] + torch.arange(W)
+    assert torch.equal(batch["x"][:, 0], (batch["sequence"][:, None] * 1000 + at).float())
+
+
 def test_a_batch_says_what_it_holds_and_where_it_came_from(store):
     dataset = ZarrWindowDataset(store, W, fields=["x", "v"], labels=["kind", "weight"], batch_size=32)
     batch = next(iter(dataset))
@@ -324,14 +330,32 @@ def test_a_checkpoint_goes_on_with_another_world_size_and_every_window_comes_onc
             iterator = iter(dataset)
             for _, got in zip(range(steps), iterator, strict=False):
                 seen.update(places([got], repeats=False))
+                assert_coded(got)
             states.append(dataset.state_dict())
             iterator.close()
         assert all(s == states[0] for s in states)
         state = states[0]
     last = ZarrWindowDataset(store, W, batch_size=50, **options)
     last.load_state_dict(state)
-    seen.update(places(last))
+    rest = list(last)
+    for got in rest:
+        assert_coded(got)
+    seen.update(places(rest))
     assert seen == Counter({(s, p) for s, p in STARTS if p % 2 == 0})
+
+
+@pytest.mark.parametrize("memory_limit", ["64MiB", 24 * 1024])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_ranks_that_go_on_from_any_number_of_draws_read_what_they_show(store, groups, memory_limit):
+    options = {"lane_groups": groups, "lanes": 8, "fields": "x", "memory_limit": memory_limit}
+    for drawn in (1, 2, 3):  # none of them a whole number of rounds of four ranks
+        alone = ZarrWindowDataset(store, W, batch_size=drawn, **options)
+        state = alone.state_dict(next(iter(alone)))
+        for rank in range(4):
+            dataset = ZarrWindowDataset(store, W, batch_size=5, rank=rank, world_size=4, **options)
+            dataset.load_state_dict(state)
+            for batch in dataset:
+                assert_coded(batch)
 
 
 @pytest.mark.parametrize(

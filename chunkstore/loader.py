@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from chunkstore.budget import Plan, Sizes, ahead_of, make_plan
+from chunkstore.buffers import BatchBuffers
 from chunkstore.channels import (
     all_fields,
     check_fields,
@@ -198,6 +199,7 @@ class WindowLoader:
         self._schedules: dict[int, tuple[Population, EpochSchedule]] = {}
         self._residency: Residency | None = None
         self._residency_groups = 0
+        self._buffers = {key: BatchBuffers() for key in self.cuts}
         self._stacks: dict[str, tuple[NDArray[Any], NDArray[np.int64]]] = {}
 
     # ---- what there is
@@ -469,7 +471,9 @@ class WindowLoader:
         cut = self.cuts[key]
         width = sum(max(1, self.stores[0].fields[name].items) for name in cut.fields)
         shape = (n, cut.length, width) if self._channels_last else (n, width, cut.length)
-        made: NDArray[Any] = getattr(self._allocate, "empty", np.empty)(shape, self._dtypes[key])
+        made: NDArray[Any] = getattr(self._allocate, "empty", self._buffers[key].empty)(
+            shape, self._dtypes[key]
+        )
         return made
 
     def _gather(self, residency: Residency, rows: Rows, part: slice, outs: dict[str, NDArray[Any]]) -> None:
@@ -527,6 +531,8 @@ class WindowLoader:
         """End threads of an iteration and give the arena back; the loader may be used again."""
         residency, self._residency = self._residency, None
         self._stacks = {}
+        for buffers in self._buffers.values():
+            buffers.clear()
         if residency is not None and residency.session is not None:
             residency.session.close()
 

@@ -116,7 +116,8 @@ def windows_html(dataset: Any) -> str:
 
 
 def _page(kind: str, title: str, parts: Sequence[str]) -> str:
-    head = f"<header><span style='opacity:.7'>&lt;{escape(kind)}&gt;</span> <b>{escape(printable(title, 400))}</b></header>"
+    title = escape(printable(title, 400))
+    head = f"<header><span style='opacity:.7'>&lt;{escape(kind)}&gt;</span> <b>{title}</b></header>"
     return f"{_STYLE}<div class='cks'>{head}{''.join(parts)}</div>"
 
 
@@ -132,7 +133,8 @@ def _pairs(title: str, lines: Sequence[tuple[str, str]], *, open_: bool = False)
     if not lines:
         return ""
     rows = "".join(
-        f"<tr><th>{escape(printable(name))}</th><td style='white-space:normal'>{escape(printable(text, 2000))}</td></tr>"
+        f"<tr><th>{escape(printable(name))}</th>"
+        f"<td style='white-space:normal'>{escape(printable(text, 2000))}</td></tr>"
         for name, text in lines
     )
     return _section(title, f"({len(lines)})" if not open_ else "", f"<table>{rows}</table>", open_)

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.harness import ROOT
 
 #: modules that are no question of their own
-PARTS = {"__init__", "__main__", "check", "data", "harness", "page", "setup", "usage"}
+PARTS = {"__init__", "__main__", "check", "data", "harness", "page", "setup", "soak", "usage"}
 
 
 def questions(*, quick: bool) -> list[str]:

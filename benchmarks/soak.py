@@ -1,9 +1,9 @@
 """Work for a long time, stopped at random, and watch what grows: memory, threads, open files.
 
-``python -m benchmarks.soak training --minutes 60`` reads epochs of a store with random stops, resumes from states
-and dropped iterators; ``python -m benchmarks.soak ingest --minutes 60`` runs jobs in processes that are killed
-at random moments and resumed, and compares the bytes. Both print a line a minute and end with 1 if something
-grew, or if a window or a byte was wrong.
+``python -m benchmarks.soak training --minutes 60`` reads epochs of a store with random stops, resumes from
+states and dropped iterators; ``python -m benchmarks.soak ingest --minutes 60`` runs jobs in processes that
+are killed at random moments and resumed, and compares the bytes. Both print a line a minute and end with 1
+if something grew, or if a window or a byte was wrong.
 """
 
 from __future__ import annotations

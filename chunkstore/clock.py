@@ -1,6 +1,6 @@
 """When each obs was: the clock of a store, and where instants cut its sequences.
 
-A store has a clock where it has a field ``time`` (integers in CF units, one an obs) or where each
+A store has a clock where a field tells the time of each obs (see :func:`time_field`) or where each
 sequence states its start and its sample rate. Instants are compared as whole numbers, in the unit of
 the field or in nanoseconds, so that no rounding puts an obs on the wrong side of a cut.
 """
@@ -20,14 +20,15 @@ from chunkstore.errors import ConfigError
 from chunkstore.segments import cut_segments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from chunkstore.layout import FieldSpec
     from chunkstore.segments import Segments
     from chunkstore.store import ChunkStore
 
-__all__ = ["Clock", "FieldClock", "RateClock", "clock_of", "parse_duration", "parse_units"]
+__all__ = ["Clock", "FieldClock", "RateClock", "clock_of", "parse_duration", "parse_units", "time_field"]
 
 #: Obs whose times are held at once.
 _BLOCK: Final = 1 << 20
@@ -400,6 +401,39 @@ class RateClock(Clock):
         return (start + base)[keep], (stop + base)[keep], part[keep].astype(np.int64)
 
 
+def time_field(fields: Mapping[str, FieldSpec]) -> str | None:
+    """Return the name of the field that says when each obs was, or None.
+
+    It holds instants: integers in CF units, one an obs. Of several such fields it is the one with the CF
+    attribute ``axis: "T"``, else the one named ``time``; none where neither decides.
+
+    Examples
+    --------
+    >>> from chunkstore.layout import FieldSpec
+    >>> when = FieldSpec("ts", "int64", units="seconds since 2020-01-01")
+    >>> time_field({"ts": when, "x": FieldSpec("x", "float32")})
+    'ts'
+    >>> time_field({"ts": when, "sent": when}) is None
+    True
+    """
+    names = [name for name, spec in fields.items() if _holds_instants(spec)]
+    chosen = [name for name in names if fields[name].attrs.get("axis") == "T"]
+    if len(chosen) != 1:
+        chosen = ["time"] if "time" in names else names
+    return chosen[0] if len(chosen) == 1 else None
+
+
+def _holds_instants(spec: FieldSpec) -> bool:
+    if spec.np_dtype.kind not in "iu" or spec.dtype == "uint64" or spec.items:
+        return False
+    calendar = str(spec.attrs.get("calendar", "standard"))
+    return parse_units(spec.units) is not None and calendar in (
+        "standard",
+        "gregorian",
+        "proleptic_gregorian",
+    )
+
+
 def clock_of(store: ChunkStore) -> Clock | None:
     """Return the clock of a store, or None where nothing says when its obs were.
 
@@ -415,12 +449,10 @@ def clock_of(store: ChunkStore) -> Clock | None:
     >>> [show_instant(t) for t in clock.span()]
     ['2020-01-01T00:00:00Z', '2020-01-01T00:02:00Z']
     """
-    spec = store.fields.get("time")
-    if spec is not None and spec.np_dtype.kind in "iu" and spec.dtype != "uint64" and not spec.items:
-        units = parse_units(spec.units)
-        calendar = str(spec.attrs.get("calendar", "standard"))
-        if units is not None and calendar in ("standard", "gregorian", "proleptic_gregorian"):
-            return FieldClock(store, "time", *units)
+    name = time_field(store.fields)
+    units = parse_units(store.fields[name].units) if name is not None else None
+    if name is not None and units is not None:
+        return FieldClock(store, name, *units)
     table = store.sequences
     if "start_time" not in table.columns:
         return None

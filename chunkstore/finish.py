@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chunkstore.arrays import ArrayMeta
+from chunkstore.clock import time_field
 from chunkstore.errors import ConfigError, UnknownNameError
 from chunkstore.layout import RESERVED, FieldSpec, Layout, check_name
 from chunkstore.metadata import FORMAT, dump_json, write_root
@@ -256,15 +257,10 @@ def finish_store(
     if provenance:
         own["provenance"] = dict(provenance)
     attributes = {k: v for k, v in skeleton.attrs.items() if k != "chunkstore"}
-    coordinates = ["id", *[c.name for c in table], *_time_fields(skeleton.fields)]
+    coordinates = ["id", *[c.name for c in table], *filter(None, [time_field(skeleton.fields)])]
     attributes |= {**more, "coordinates": " ".join(coordinates), "chunkstore": own}
     write_root(place, attributes, arrays)
     place.sweep()
-
-
-def _time_fields(fields: Mapping[str, FieldSpec]) -> list[str]:
-    """Return the fields that hold instants: integers with CF units of time, named ``time``."""
-    return [n for n, f in fields.items() if n == "time" and f.units and " since " in f.units and not f.items]
 
 
 def _fingerprint(  # noqa: PLR0917 - what is hashed, in its order

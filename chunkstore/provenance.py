@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chunkstore.clock import time_field
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -128,11 +130,12 @@ def _times(
     rates: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.datetime64] | None:
     """Return the time of some obs: read from the clock field, else start time and rate."""
-    if "time" in store.fields:
+    clock = time_field(store.fields)
+    if clock is not None:
         at = store.sequences.offsets[sequence] + start
-        outs = [np.empty(1, store.fields["time"].np_dtype) for _ in at]
-        store.read_ranges("time", at.tolist(), (at + 1).tolist(), outs)
-        return decode_times(np.concatenate(outs), store.fields["time"].units)
+        outs = [np.empty(1, store.fields[clock].np_dtype) for _ in at]
+        store.read_ranges(clock, at.tolist(), (at + 1).tolist(), outs)
+        return decode_times(np.concatenate(outs), store.fields[clock].units)
     if "start_time" not in store.sequences.columns:
         return None
     began = np.asarray(store.sequences.column("start_time"))[sequence]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chunkstore.clock import time_field
 from chunkstore.errors import ConfigError, UnknownNameError
 from chunkstore.layout import parse_bytes
 
@@ -436,7 +437,7 @@ def select(
 def _time_range(store: ChunkStore, sequence: int, time: tuple[Any, Any]) -> tuple[int, int]:
     """Half-open range of obs within a sequence whose time lies in [from, to)."""
     name = store.sequences.ids[sequence]
-    clock = store.sequence(name)["time"].values
+    clock = store.sequence(name)[time_field(store.fields) or "time"].values
     bounds: list[float | None]
     if clock.dtype.kind == "M":
         ticks = clock.astype("datetime64[ns]").astype(np.int64)

@@ -221,8 +221,12 @@ def _names(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _default_fields(store: ChunkStore) -> tuple[str, ...]:
-    """Return the fields that hold quantities: neither the clock nor words."""
-    return tuple(name for name, spec in store.fields.items() if name != "time" and spec.categories is None)
+    """Return the fields that hold quantities: neither instants nor words."""
+    return tuple(
+        name
+        for name, spec in store.fields.items()
+        if name != "time" and spec.categories is None and " since " not in (spec.units or "")
+    )
 
 
 def _check_field(stores: tuple[ChunkStore, ...], name: str) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chunkstore.clock import time_field
+
 if TYPE_CHECKING:
     import xarray as xr
     from numpy.typing import NDArray
@@ -70,7 +72,9 @@ def store_dataset(store: ChunkStore) -> xr.Dataset:
     for i, name in enumerate(("gap_start", "gap_stop")):
         data[name] = ("gap", store.gaps[:, i], dict(store._root.arrays[name].attributes))  # noqa: SLF001
     dataset = xr.Dataset(data, coords=table.coords, attrs=_root_attrs(store))
-    names = [n for n in (*store.sequences.columns, "time") if n in dataset.data_vars]
+    names = [
+        n for n in (*store.sequences.columns, "time", time_field(store.fields)) if n in dataset.data_vars
+    ]
     return xr.decode_cf(dataset.set_coords(names))
 
 
@@ -101,9 +105,9 @@ def sequence_dataset(store: ChunkStore, id: str) -> xr.Dataset:  # noqa: A002 - 
     for name in store.sequences.columns:
         scalars[name] = ((), store.sequences.column(name)[index], dict(store.sequences.attrs(name)))
     dataset = xr.Dataset(data, coords=scalars, attrs={**_root_attrs(store), "start": low})
-    if "time" in dataset.data_vars:
-        dataset = dataset.set_coords("time")
-        return xr.decode_cf(dataset)
+    told = time_field(store.fields) or "time"
+    if told in dataset.data_vars:
+        return xr.decode_cf(dataset.set_coords(told))
     clock = _regular_clock(store, index, high - low)
     return xr.decode_cf(dataset) if clock is None else xr.decode_cf(dataset).assign_coords(time=clock)
 

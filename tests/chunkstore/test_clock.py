@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chunkstore import ConfigError, FieldSpec, StoreWriter, open_store, verify_store
-from chunkstore.clock import clock_of, parse_duration, parse_instant, parse_units
+from chunkstore.clock import clock_of, parse_duration, parse_instant, parse_units, time_field
+from chunkstore.recipe import _default_fields
 
 _names = itertools.count()
 MINUTE = "minutes since 2020-01-01"
@@ -220,3 +221,34 @@ def test_other_calendars_and_units_are_no_clock():
         with StoreWriter(url, [FieldSpec("time", "int64", units=units, attrs=attrs)]) as out:
             out.write("a", {"time": [1, 2]})
         assert clock_of(open_store(url)) is None
+
+
+UNITS = "milliseconds since 1970-01-01"
+
+
+@pytest.mark.parametrize(
+    ("specs", "told"),
+    [
+        ([FieldSpec("ts", "int64", units=UNITS)], "ts"),
+        ([FieldSpec("ts", "int64", units=UNITS), FieldSpec("time", "int64", units=UNITS)], "time"),
+        ([FieldSpec("a", "int64", units=UNITS), FieldSpec("b", "int64", units=UNITS)], None),
+        (
+            [FieldSpec("a", "int64", units=UNITS), FieldSpec("b", "int64", units=UNITS, attrs={"axis": "T"})],
+            "b",
+        ),
+        ([FieldSpec("time", "int64", units="s")], None),
+    ],
+)
+def test_the_field_that_tells_the_time_need_not_be_named_time(specs, told):
+    assert time_field({spec.name: spec for spec in specs}) == told
+
+
+def test_a_clock_of_any_name_cuts_by_time_is_a_coordinate_and_no_channel():
+    url = f"memory://clock-{next(_names)}"
+    with StoreWriter(url, [FieldSpec("ts", "int64", units=UNITS), FieldSpec("x", "float32")]) as out:
+        out.write("a", {"ts": np.arange(10), "x": np.zeros(10)})
+    store = open_store(url)
+    assert store.add_split("train/val", by="time").clock == "ts"
+    assert "ts" in store.to_xarray().coords
+    assert store.sequence("a").coords["ts"].values[3] == np.datetime64("1970-01-01T00:00:00.003")
+    assert _default_fields(store) == ("x",)

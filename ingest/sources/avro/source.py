@@ -7,6 +7,7 @@ key or by record are *staged*: keys and lengths are found while reading.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import json
 import logging
@@ -25,7 +26,7 @@ from ingest.sources.avro.drift import load_schema, resolve_schemas
 from ingest.sources.avro.faults import CODES, STATUS_CODES
 from ingest.sources.avro.inputs import open_input
 from ingest.sources.avro.options import AvroOptions
-from ingest.sources.avro.parts import PartTable
+from ingest.sources.avro.parts import KEYED_ROWS, PartTable
 from ingest.sources.avro.peek import array_lengths
 from ingest.sources.avro.rows import RowMaker
 from ingest.sources.avro.survey import believed, limits_of, lost_rows, survey_file
@@ -33,8 +34,9 @@ from ingest.sources.avro.survey import believed, limits_of, lost_rows, survey_fi
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
+    from chunkstore.layout import FieldSpec
     from ingest.protocol import Part
-    from ingest.sources.avro.columns import Plan
+    from ingest.sources.avro.columns import Column, Plan
     from ingest.sources.avro.decoded import Decoder
     from ingest.sources.avro.inputs import Input
     from ingest.sources.avro.survey import FileSurvey
@@ -137,7 +139,7 @@ class AvroSource:
         parts = PartTable(good, self.options, plan)
         return Scan(
             source=self.name,
-            fields=tuple(c.spec() for c in plan.columns),
+            fields=tuple(self._spec(c) for c in plan.columns),
             parts=parts,
             keys=parts.keys,
             placed=self.placed,
@@ -158,6 +160,13 @@ class AvroSource:
 
     def _time_name(self, plan: Plan) -> str | None:
         return self._column_name(plan, self.options.time) if self.options.time else None
+
+    def _spec(self, column: Column) -> FieldSpec:
+        """Say in the store which of several instants is the time: CF's ``axis``."""
+        spec = column.spec()
+        if column.path != self.options.time or " since " not in (spec.units or ""):
+            return spec
+        return dataclasses.replace(spec, attrs={**spec.attrs, "axis": "T"})
 
     @staticmethod
     def _column_name(plan: Plan, path: str) -> str:
@@ -381,7 +390,8 @@ class _Reading:
 
     def _run(self, table: BlockTable, begin: int, end: int, good: np.ndarray) -> Iterator[Batch]:
         """Read consecutive blocks in runs, by their encoded bytes and their rows' bytes."""
-        width = max(1, self.plan.row_bytes)
+        # where rows have keys, all of them may be different
+        width = max(1, self.plan.row_bytes, 4 * _RAW // KEYED_ROWS if self.plan.words else 0)
         cost = table.sizes + np.where(good, table.counts, 0) * width // 4
         ends = np.cumsum(cost)
         lo = begin

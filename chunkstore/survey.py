@@ -138,7 +138,7 @@ def histogram(values: np.ndarray, bins: int = 60, *, tails: float = 0.0005) -> H
         if inner[1] > inner[0] and (high - low) > 4 * (inner[1] - inner[0]):
             low, high = inner
         edges = np.linspace(low, high, bins + 1)
-    counts, edges = np.histogram(finite, edges)
+    counts, edges = np.histogram(finite.astype(np.uint8) if finite.dtype == bool else finite, edges)
     return Histogram(
         counts, edges, bool(edges[0] > 0 and edges[-1] > 1000 * edges[0]), len(finite) - int(counts.sum())
     )

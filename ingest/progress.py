@@ -14,6 +14,8 @@ import time
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
+from chunkstore.text import human_seconds
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -121,7 +123,7 @@ class Progress:
         words = [f"{self.stage}: {self.done}/{self.tasks} tasks"]
         if self.rows:
             words.append(
-                f"{self.rows / self.rate / 3600:.1f} h of audio" if self.rate else f"{self.rows:,} rows"
+                f"{human_seconds(self.rows / self.rate)} of audio" if self.rate else f"{self.rows:,} rows"
             )
         if self.bytes_out:
             words.append(f"{human_bytes(self.bytes_out)} written, {human_bytes(self.bytes_out / took)}/s")

@@ -67,8 +67,9 @@ class Watch:
         base = self.base or end
         grown = [e - b for e, b in zip(end, base, strict=True)]
         ok = all(g <= m for g, m in zip(grown, (MOST_BYTES, MOST_THREADS, MOST_FILES), strict=True))
+        lasted = (time.monotonic() - self.began) / 60
         print(
-            f"{(time.monotonic() - self.began) / 60:.1f} minutes, {text}; grown by {grown[0] / 2**20:.1f} MiB, "
+            f"{lasted:.1f} minutes, {text}; grown by {grown[0] / 2**20:.1f} MiB, "
             f"{grown[1]} threads, {grown[2]} files: {'nothing grows' if ok else 'IT GROWS'}",
             flush=True,
         )

@@ -15,6 +15,8 @@ from ingest.sources.avro.decoded import Decoded, blank, key_text
 from ingest.sources.avro.program import compile_program
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ingest.sources.avro.columns import KeyColumn, Plan
     from ingest.sources.avro.schema import Node
 
@@ -22,6 +24,7 @@ __all__ = ["KernelDecoder"]
 
 DEPTH = 1 << 16
 _ENTRIES = 1 << 10
+_LISTED = 1 << 12
 #: bytes of obs that records are given room for at first
 _ROOM = 64 << 20
 #: bytes that one decoding may become
@@ -172,11 +175,16 @@ class KernelDecoder:
         dictionaries = {
             ".".join(k.steps): (
                 codes[t],
-                tuple(self._value(k, buf, *entry) for entry in places[t, : heads[t, 0], :2].tolist()),
+                tuple(self._values(k, buf, places[t, : heads[t, 0], :2])),
             )
             for t, k in enumerate(p.tables)
         }
         return Decoded(columns, status, where, dictionaries, rowsize)
+
+    def _values(self, k: KeyColumn, buf: np.ndarray, entries: np.ndarray) -> Iterator[Any]:
+        for low in range(0, len(entries), _LISTED):  # a list of all would take more than the keys
+            for value, length in entries[low : low + _LISTED].tolist():
+                yield self._value(k, buf, value, length)
 
     def _value(self, k: KeyColumn, buf: np.ndarray, value: int, length: int) -> Any:
         if length >= 0:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["PartTable"]
 
 _FIXED = 48 << 20
+#: rows with keys that are decoded at a time, unless one block has more
+KEYED_ROWS = 1 << 17
+#: bytes of a key that is met once: in the kernel's dictionary while it grows, and as text
+_KEY = 320
 
 
 class PartTable(Sequence[Part]):
@@ -50,6 +54,7 @@ class PartTable(Sequence[Part]):
         self._codecs = [s.header.codec if s.header else "null" for s in surveys]
         self._row_bytes = plan.row_bytes
         self._cost = plan.row_bytes + 12 * (len(plan.keys) + len(plan.labels))
+        self._words = len(plan.words)
         self._per_record = plan.per_record
 
     @property
@@ -84,10 +89,14 @@ class PartTable(Sequence[Part]):
             identity=self._identities[file],
             nbytes=stop - start,
             claimed=rows if not self._per_record else -1,
-            memory=self._memory(self._codecs[file], largest, most),
+            memory=self._memory(self._codecs[file], largest, most) + self._keys(rows, most),
             sequence={"file": file, "all": 0}.get(self._per or "", -1),
             payload=payload,
         )
+
+    def _keys(self, rows: int, most: int) -> int:
+        """Bytes of keys and labels, if those of all rows at hand are different."""
+        return self._words * _KEY * max(most, min(rows, KEYED_ROWS))
 
     def _memory(self, codec: str, largest: int, most: int) -> int:
         """Peak bytes of reading: a slab of encoded bytes, its arena, and the columns of its rows."""

@@ -553,3 +553,20 @@ def test_a_block_beyond_the_limit_is_not_even_read(avro, tmp_path, monkeypatch):
     assert got.rows == 60
     assert [(f.code, f.rows) for f in got.faults] == [("avro-block-claim", 5)]
     assert max(largest) <= 4 << 20
+
+
+def test_the_planned_memory_holds_keys_that_are_all_different(avro, tmp_path):
+    """Each key takes room in the kernel's dictionary and as text; blocks of many keys are read in turns."""
+    schema = {"type": "record", "name": "R", "fields": [{"name": "k", "type": "string"}]}
+    schema["fields"].append({"name": "x", "type": "boolean"})
+    path = tmp_path / "a.avro"
+    path.write_bytes(
+        avro.bytes(schema, ({"k": f"{i:05x}", "x": True} for i in range(300_000)), "zstandard", 64_000)
+    )
+    scan = AvroSource(sequence_key="k").scan([str(path)])
+    (part,) = scan.parts
+    assert part.memory >= 131_072 * 320
+    batches = list(AvroSource(**scan.options).read(part))
+    assert sum(b.rows for b in batches) == 300_000
+    assert max(b.rows for b in batches) <= 131_072
+    assert len({k for b in batches for k in b.keys}) == 300_000

@@ -124,7 +124,7 @@ def make_plan(
     lane_groups, world_size : int
         Lanes become a multiple of their product.
     shuffle : bool
-        False needs one lane.
+        False needs one lane in each lane group and one pass, whatever ``lanes`` and ``passes`` say.
     blocks : sequence of int, optional
         Block lengths of an earlier plan that must be kept.
 
@@ -135,8 +135,9 @@ def make_plan(
     ConfigError
         If lanes do not fit groups and ranks, or are not a number.
     """
-    lanes = _given("lanes", lanes, 1)
-    passes = _given("passes", passes, 0)
+    lanes, passes = _given("lanes", lanes, 1), _given("passes", passes, 0)
+    if not shuffle:
+        lanes, passes = "auto", 1
     share = lane_groups * world_size
     if isinstance(lanes, int) and lanes % share:
         raise ConfigError(
@@ -247,7 +248,7 @@ def make_plan(
         passes, text = _choose_passes(sizes, whole, per_rank, batch_size, total)
         reason += f"; {passes} pass{'es' if passes > 1 else ''}: {text}"
     return Plan(
-        lanes=per_rank * world_size,
+        lanes=per_rank * (world_size if shuffle else 1),  # an order that is not drawn knows no ranks
         passes=int(passes) if shuffle else 1,
         lane_groups=lane_groups,
         blocks=tuple(x for c in chunks for x in (c, chosen[c])),

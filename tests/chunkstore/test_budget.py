@@ -85,3 +85,11 @@ def test_blocks_of_an_earlier_plan_are_kept_under_another_limit():
 def test_numbers_that_cannot_be_are_refused(options):
     with pytest.raises(ConfigError):
         make_plan(sizes(), 10**6, batch_size=8, **options)
+
+
+@pytest.mark.parametrize("limit", [10**9, 10**6])
+@pytest.mark.parametrize(("lanes", "passes"), [("auto", "auto"), (8, 0)])
+def test_the_order_of_the_store_does_not_depend_on_the_number_of_ranks(limit, lanes, passes):
+    options = {"batch_size": 32, "lanes": lanes, "passes": passes, "lane_groups": 2, "shuffle": False}
+    plans = [make_plan(sizes(), limit, world_size=w, **options) for w in (1, 2, 4)]
+    assert {(p.lanes, p.passes, p.blocks) for p in plans} == {(2, 1, plans[0].blocks)}

@@ -19,6 +19,7 @@ import logging
 import os
 import threading
 import time
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -209,6 +210,7 @@ class Residency:
         self._slot_next[slot] = next_need
         first = int(self.blocks.start[block] // self.chunk[store])
         coming, here = self._slot_coming[slot], self._slot_here[slot]
+        self._borrow(block, slot, chunks)
         waits = [job for c in chunks.tolist() if (job := coming.get(c)) is not None]
         missing = [c for c in chunks.tolist() if not here[c - first] and c not in coming]
         if not missing:
@@ -219,6 +221,29 @@ class Residency:
         start = int(self.blocks.start[block])
         self._cut(job, start, min(start + self.plan.slot_obs, int(self.n_obs[store])))
         return [job, *waits]
+
+    def _borrow(self, block: int, slot: int, chunks: NDArray[np.int64]) -> None:
+        """Copy what the block needs of the chunk behind it from the next block, if that is resident."""
+        following = block + 1
+        if self.loaded is not None or following >= len(self.blocks):
+            return
+        stop = int(self.blocks.stop[block])
+        if self.blocks.start[following] != stop or self.blocks.store[following] != self.blocks.store[block]:
+            return
+        other = self._block_slot.get(following, -1)
+        c = int(self.chunk[self.blocks.store[block]])
+        behind = stop // c
+        nth = behind - int(self.blocks.start[block]) // c
+        if other < 0 or int(chunks[-1]) != behind or not self._slot_here[other, 0]:
+            return
+        if self._slot_here[slot, nth] or behind in self._slot_coming[slot]:
+            return
+        start, low = int(self.blocks.start[block]), int(self.origin[following])
+        high = min((behind + 1) * c, start + self.plan.slot_obs, int(self.n_obs[self.blocks.store[block]]))
+        to = int(self.origin[block])
+        for array in self.arrays.values():
+            array[stop + to : high + to] = array[stop + low : high + low]
+        self._slot_here[slot, nth] = True
 
     def _free_slot(self) -> int:
         free = self._slot_refs == 0
@@ -422,11 +447,12 @@ class Session:
         """
         r = self.residency
         r.check_process()
-        wanted = int(np.searchsorted(self.first, stop))
+        # bisect, since numpy's search lets go of the interpreter, and gets it back after the threads
+        wanted = bisect_left(self.first, stop)
         most = min(wanted, self._released + self.capacity)
         if most < wanted:
             stop = int(self.first[most])
-            most = int(np.searchsorted(self.first, stop))
+            most = bisect_left(self.first, stop)
         if most <= self._ready and not self._stop:
             return stop
         with r.lock:
@@ -458,7 +484,7 @@ class Session:
 
     def leave(self, moment: int) -> None:
         """Let go of pieces that no moment from ``moment`` on needs."""
-        upto = int(np.searchsorted(self._last, moment))
+        upto = bisect_left(self._last, moment)
         if upto <= self._released:
             return
         r = self.residency

@@ -267,6 +267,32 @@ def test_a_block_that_is_resident_is_not_decoded_again():
     assert 16 <= loads <= 3 * 16
 
 
+def test_what_is_behind_a_block_is_copied_from_its_neighbour_where_that_is_resident():
+    store = MemoryStore([400], chunk=16)  # 25 blocks of a chunk, and 3 obs of the next
+    with WindowLoader(
+        store, WindowSpec(4), fields=["a"], batch_size=8, lanes=8, passes=4, memory_limit=15 * 19 * 4
+    ) as loader:
+        assert not loader.plan.whole
+        for epoch in range(3):
+            for batch in loader.batches(epoch):
+                check_batch(batch, 4)
+        decoded, loads = loader.counters.chunks_decoded, loader.counters.loads
+    assert decoded < 1.85 * loads  # nearly 2 for each load without
+
+
+def test_a_neighbour_that_is_damaged_does_not_hide_it():
+    store = MemoryStore([400], chunk=16, bad=[7])
+    with WindowLoader(
+        store, WindowSpec(4), fields=["a"], batch_size=8, lanes=8, passes=2, memory_limit=15 * 19 * 4,
+        on_bad_chunk="skip",
+    ) as loader:  # fmt: skip
+        for epoch in range(2):
+            for batch in loader.batches(epoch):
+                starts = [start for _, _, start in check_batch(batch, 4)]
+                assert all(s + 4 <= 7 * 16 or s >= 8 * 16 for s in starts)
+        assert loader.counters.windows_replaced == 2 * 19
+
+
 def test_the_arena_stays_within_the_limit():
     store = MemoryStore([100_000], chunk=500)
     with WindowLoader(store, WindowSpec(20), fields=["a"], batch_size=64, memory_limit=100_000) as loader:

@@ -183,7 +183,9 @@ def make_plan(
     elif not whole:
         for factor in range(2, CHUNKS_A_BLOCK + 1):
             longer = lengths(factor)
-            fits = limit // (slot_obs(longer) * sizes.bytes_per_obs) >= wanted + ahead_of(wanted)
+            group = max(1, wanted // lane_groups)
+            slots = max(wanted + ahead_of(wanted), lane_groups * (group + ahead_of(group)))
+            fits = limit // (slot_obs(longer) * sizes.bytes_per_obs) >= slots
             if not fits or n_blocks(longer) < BLOCKS_A_LANE * wanted * world_size:
                 break
             chosen = longer
@@ -215,9 +217,9 @@ def make_plan(
             all_of_it = sizes.touched * sizes.bytes_per_obs
             if all_of_it <= need * slot_bytes:
                 raise MemoryLimitError(
-                    f"memory_limit is {limit} bytes, the least that would do is {all_of_it}: all that windows "
-                    f"touch, {sizes.touched} obs x {sizes.bytes_per_obs} bytes (fewer than {need} slots of "
-                    f"{slot} obs); raise memory_limit, lower lanes, or read fewer fields"
+                    f"memory_limit is {limit} bytes, the least that would do is {all_of_it}: all that "
+                    f"windows touch, {sizes.touched} obs x {sizes.bytes_per_obs} bytes, which is less than "
+                    f"{need} slots of {slot} obs; raise memory_limit, lower lanes, or read fewer fields"
                 )
             raise MemoryLimitError(
                 f"memory_limit is {limit} bytes, the least that would do is {need * slot_bytes}: "

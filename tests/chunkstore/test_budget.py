@@ -53,6 +53,25 @@ def test_the_least_that_would_do_is_what_the_error_says(limit, lanes, n_obs):
             make_plan(some, least - 1, batch_size=64, lanes=lanes)
 
 
+@given(
+    st.integers(1_000, 50_000),
+    st.integers(1, 300),
+    st.sampled_from([1, 2, 3, 4]),
+    st.sampled_from([1, 3, 16]),
+)
+def test_more_memory_never_makes_a_plan_impossible(n_obs, length, groups, batch):
+    # longer blocks were once chosen that left lane groups too few slots
+    some = sizes(n_obs, chunk=16, width=6, length=length)
+    at, done = 1, False
+    while at < 2 * n_obs * 6:
+        try:
+            make_plan(some, at, batch_size=batch, lane_groups=groups)
+            done = True
+        except MemoryLimitError:
+            assert not done
+        at += max(1, at // 20)
+
+
 def test_lanes_are_as_many_as_a_batch_has_windows_if_the_limit_allows():
     assert make_plan(sizes(), 4_000_000, batch_size=32).lanes == 32
     small = make_plan(sizes(), 100_000, batch_size=32)

@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 
 #: Fewer decoded bytes go direct: the cost of a call of zarrs outweighs its threads (benchmarks/store.py).
 _ZARRS_LEAST_BYTES: Final = 4 * 1024 * 1024
-#: On 2 cores our own reader decoded faster than zarrs, with every codec (benchmarks/store.py). Ours decodes on
-#: eight threads at most, zarrs on all cores: from eight on zarrs is taken, which is reasoned, not measured.
+#: On 2 cores our own reader decoded faster than zarrs, with every codec (benchmarks/store.py). Ours decodes
+#: on eight threads at most, zarrs on all cores: from eight on zarrs is taken: reasoned, not measured.
 _ZARRS_LEAST_CORES: Final = 8
 
 
@@ -55,8 +55,8 @@ def choose_engine(place: Place, meta: ArrayMeta, wanted: str) -> tuple[EngineInf
         return EngineInfo("direct", "zarrs does not read the memory of this process"), None
     if wanted == "auto" and direct_works(meta) and usable_cores() < _ZARRS_LEAST_CORES:
         why = (
-            f"{usable_cores()} of the {_ZARRS_LEAST_CORES} cores from which on zarrs is taken: our reader was the "
-            "faster one where it was measured, on 2"
+            f"{usable_cores()} cores: zarrs is taken from {_ZARRS_LEAST_CORES} on; on 2, where both were "
+            "measured, our reader is faster"
         )
         return EngineInfo("direct", why), None
     try:

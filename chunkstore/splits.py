@@ -22,7 +22,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from chunkstore.clock import clock_of, parse_duration, show_instant
-from chunkstore.errors import ConfigError, FormatError, UnknownNameError, UnsupportedError
+from chunkstore.errors import (
+    ConfigError,
+    CorruptDataError,
+    FormatError,
+    UnknownNameError,
+    UnsupportedError,
+)
 from chunkstore.metadata import parse_root, write_root
 from chunkstore.plain import write_plain
 from chunkstore.reader import read_plain
@@ -550,6 +556,17 @@ def find_part(store: ChunkStore, wanted: str) -> NDArray[np.int64]:
     UnknownNameError
         If no split has it, or several have.
     """
+    try:
+        return _find_part(store, wanted)
+    except (UnknownNameError, CorruptDataError):
+        before = store.attrs["chunkstore"].get("splits")
+        store._refresh()  # noqa: SLF001 - another handle may have added or replaced it since this one was opened
+        if store.attrs["chunkstore"].get("splits") == before:
+            raise
+        return _find_part(store, wanted)
+
+
+def _find_part(store: ChunkStore, wanted: str) -> NDArray[np.int64]:
     splits = load_splits(store)
     name, colon, part = wanted.rpartition(":")
     if colon:

@@ -50,7 +50,7 @@ def stored_arrays(
         given = data[name]
         mask = masks.get(name)
         valid: Any = data.get(mask) if mask else None
-        given, none = _without_none(given if hasattr(given, "dtype") else as_array(given))
+        given, none = _without_none(as_array(given))
         if none is not None:
             given = np.ma.MaskedArray(given, none)
         elif isinstance(given, np.ndarray) and given.dtype.kind in "mM" and np.isnat(given).any():
@@ -143,6 +143,9 @@ def as_array(values: Any) -> Any:
     """Return an array; one of objects where numbers and None stand side by side."""
     if isinstance(values, np.ndarray):
         return values
+    dtype = getattr(values, "dtype", None)
+    if dtype is not None and not isinstance(dtype, np.dtype):  # an extension of pandas
+        return np.asarray(values, dtype="datetime64[ns]" if hasattr(dtype, "tz") else object)
     try:
         return np.asarray(values)
     except ValueError as err:

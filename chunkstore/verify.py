@@ -14,6 +14,7 @@ import numpy as np
 from chunkstore.arrays import ArrayMeta
 from chunkstore.codecs import ChunkDamageError
 from chunkstore.errors import ChunkstoreError, CorruptDataError, FormatError, NotAStoreError
+from chunkstore.finish import _fingerprint
 from chunkstore.metadata import RootInfo, load_json, parse_root
 from chunkstore.places import Place, open_place
 from chunkstore.reader import ABSENT, Shard, grouped, parse_shard, read_plain
@@ -210,6 +211,49 @@ class _Check:
                 self.ids = value
                 if len(set(value.tolist())) != len(value):
                     self.add("sequences", "an id names two sequences", array="id")
+
+        self.agreement()
+
+    def agreement(self) -> None:
+        """Compare what the store says twice: fingerprint and content, labels and codes, counts and obs."""
+        store = self.store
+        try:
+            rowsize, ids, gaps = store.sequences.rowsize, store.sequences.ids, store.gaps
+            told = _fingerprint(
+                self.root.layout,
+                list(self.root.arrays.values()),
+                self.root.fields,
+                rowsize,
+                ids.tolist(),
+                gaps,
+            )
+            if told != store.fingerprint:
+                self.add("sequences", f"the fingerprint is {store.fingerprint}, the content gives {told}")
+            obs = store.n_obs - int((gaps[:, 1] - gaps[:, 0]).sum())
+            for name, found in store.statistics.items():
+                counted = {c + n for c, n in zip(found.counts, found.null_counts, strict=True)}
+                if counted - {obs}:
+                    self.add(
+                        "sequences",
+                        f"the statistics of {name!r} count {max(counted)} values and nulls, outside gaps "
+                        f"there are {obs} obs",
+                        array=name,
+                    )
+            for name in store.sequences.columns:
+                if store.sequences.is_categorical(name):
+                    words = np.array([*store.sequences.categories(name), ""], dtype=object)
+                    wrong = np.flatnonzero(words[store.sequences.codes(name)] != store.sequences.column(name))
+                    if len(wrong):
+                        at = int(wrong[0])
+                        self.add(
+                            "sequences",
+                            f"{name} and {name}_code differ in {len(wrong)} sequences, first {ids[at]!r}: "
+                            f"{store.sequences.column(name)[at]!r:.60} has the code of "
+                            f"{words[store.sequences.codes(name)[at]]!r:.60}",
+                            array=name,
+                        )
+        except (CorruptDataError, FormatError):
+            return  # said already
 
     def where(self, low: int, high: int) -> dict[str, Any]:
         """Return the obs and sequences of a range, for a finding."""

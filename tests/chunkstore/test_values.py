@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 
 import numpy as np
@@ -236,6 +237,53 @@ def test_splits_that_are_added_at_once_are_all_kept(place, tmp_path):
         assert np.array_equal(found[name].start, split.start)
         assert np.array_equal(found[name].part, split.part)
     assert verify_store(url, deep=True).findings == []
+
+
+def test_a_handle_finds_splits_that_another_has_added_or_replaced_since():
+    out, url = writer()
+    with out:
+        for i in range(10):
+            out.write(str(i), {"x": [i]})
+    old, new = open_store(url), open_store(url)
+    new.add_split("train/val", fractions=[0.5, 0.5])
+    assert old.segments("train").n_obs == 5
+    third = open_store(url)
+    new.add_split("train/val", fractions=[0.8, 0.2], overwrite=True)
+    assert third.segments("train").n_obs == 8
+
+
+def test_what_pandas_holds_is_taken_as_it_is_meant():
+    import pandas as pd
+
+    nullable = FieldSpec("n", "int32", nullable=True)
+    assert kept(nullable, pd.Series([1, None], dtype="Int32")) == ([1, 0], [True, False])
+    assert kept(FieldSpec("e", "int8", categories=("a", "b")), pd.Categorical(["b", "a"])) == [1, 0]
+    hours = pd.date_range("1970-01-01T01:00", periods=2, freq="h", tz="Europe/Paris")  # UTC+1 in 1970
+    units = "hours since 1970-01-01"
+    assert kept(FieldSpec("t", "int64", units=units), hours) == [0, 1]
+    assert kept(FieldSpec("t", "int64", units=units), pd.Series(hours.tz_convert(None))) == [0, 1]
+
+
+@pytest.mark.parametrize("what", ["label", "fingerprint", "statistics"])
+def test_verify_finds_what_a_store_says_twice_and_not_alike(tmp_path, what):
+    for name, words in (("a", ["dog", "cat"]), ("b", ["cat", "dog"])):
+        with StoreWriter(tmp_path / name, {"x": "f4"}) as out:
+            for i, word in enumerate(words):
+                out.write(str(i), {"x": [i]}, labels={"k": word})
+    if what == "label":
+        (tmp_path / "a/k/c/0").write_bytes((tmp_path / "b/k/c/0").read_bytes())
+    else:
+        root = json.loads((tmp_path / "a/zarr.json").read_text())
+        own = root["attributes"]["chunkstore"]
+        if what == "fingerprint":
+            own["fingerprint"] = "0" * 32
+        else:
+            own["statistics"]["x"]["count"] = 7
+        (tmp_path / "a/zarr.json").write_text(json.dumps(root))
+    (finding,) = verify_store(tmp_path / "a").findings
+    assert {"label": "k and k_code differ in 2", "fingerprint": "0" * 32, "statistics": "count 7"}[what] in (
+        finding.message
+    )
 
 
 def test_the_spread_of_instants_in_nanoseconds_is_not_rounded_away():

@@ -210,7 +210,7 @@ def _fields(
         isinstance(a, str) and isinstance(b, Column) for a, b in zip(as_rows, as_record, strict=True)
     )
     plain = any(
-        isinstance(a, Column) and not leaf.depth and a.dtype.startswith("float")
+        isinstance(a, Column) and not leaf.depth and (a.dtype.startswith("float") or a.kind == "decimal")
         for leaf, a in zip(every, as_rows, strict=True)
     )
     per_record = given.get("sequence_per") == "record" or (ragged and not plain)

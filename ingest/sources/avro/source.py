@@ -71,6 +71,8 @@ class AvroSource:
 
     name = "avro"
     CODES = CODES
+    #: of the files of a folder; any file that is named itself is looked into
+    suffixes = (".avro",)
 
     def __init__(self, **options: Any) -> None:
         self.options = AvroOptions.from_mapping(options)

@@ -570,3 +570,48 @@ def test_the_planned_memory_holds_keys_that_are_all_different(avro, tmp_path):
     assert sum(b.rows for b in batches) == 300_000
     assert max(b.rows for b in batches) <= 131_072
     assert len({k for b in batches for k in b.keys}) == 300_000
+
+
+def test_a_folder_gives_its_avro_files_and_nothing_that_lies_beside_them(avro, tmp_path):
+    from ingest import ingest_avro
+    from ingest.sources.avro.describe import describe
+
+    folder = tmp_path / "exported"
+    folder.mkdir()
+    write(folder / "part-00000.c000.avro", avro, rows(20))
+    write(folder / "part-00001.c000.AVRO", avro, rows(10))
+    for name in ("_SUCCESS", ".part-00000.c000.avro.crc", "README.txt", "._part-00000.c000.avro"):
+        (folder / name).write_bytes(b"")
+    result = ingest_avro(folder, tmp_path / "out.zarr", sequence_key="key", workers=0)
+    assert result.exit_code == 0
+    assert result.report["rows"]["stored"] == 30
+    assert result.report["faults"] == {}
+    named = write(tmp_path / "without_suffix", avro, rows(5))
+    assert describe([named]).rows == 5
+
+
+def test_the_scan_takes_decimals_beside_a_map_for_rows_of_a_table(avro, tmp_path):
+    """Maps that are exported as arrays of entries do not make a record a sequence."""
+    from ingest.sources.avro.describe import describe
+
+    entry = {"type": "record", "name": "Entry", "fields": [{"name": "value", "type": "double"}]}
+    fields = [
+        {"name": "device", "type": "string"},
+        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "tags", "type": {"type": "array", "items": entry}},
+    ]
+    plain = json.loads(json.dumps(fields))
+    plain[1]["type"], plain[2]["type"] = "bytes", "long"
+    records = [
+        {"device": f"d{i % 3}", "amount": b"\x05", "at": i, "tags": [{"value": 1.0}] * (i % 4)}
+        for i in range(30)
+    ]
+    data = avro.bytes({"type": "record", "name": "R", "fields": plain}, records, sync_interval=1 << 20)
+    text = json.dumps({"type": "record", "name": "R", "fields": fields})
+    at = data.index(avro.SYNC) + 16
+    blocks = avro.container(text, [(30, data[at + 3 : -16])])
+    path = tmp_path / "a.avro"
+    path.write_bytes(blocks)
+    found = describe([str(path)])
+    assert "--sequence-key device --time at" in found.command

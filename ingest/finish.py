@@ -169,7 +169,7 @@ def finish(
     finish_store(
         store,
         rowsize=rowsize,
-        ids=ids,
+        ids=[_written(i) for i in ids],
         columns=columns,
         gaps=np.array(gaps, np.int64).reshape(-1, 2),
         statistics=statistics,
@@ -178,6 +178,24 @@ def finish(
         storage_options=storage_options,
     )
     return done
+
+
+def _written(text: str) -> str:
+    r"""Return a text as UTF-8 can hold it: bytes of a file's name that are no text are written as ``\xff``.
+
+    Examples
+    --------
+    >>> print(_written("caf\udce9.wav"))
+    caf\xe9.wav
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        try:
+            return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        except UnicodeEncodeError:
+            return text.encode("utf-8", "backslashreplace").decode()
+    return text
 
 
 def conflict(key: str, name: str, kept: Any, found: Any) -> Fault:
@@ -215,6 +233,8 @@ def _columns(
         if origin is not None:
             values = [values[o] for o in origin.tolist()]
         dtype = spec.dtype
+        if dtype == "string":
+            values = [_written(v) if isinstance(v, str) else v for v in values]
         if dtype != "string" and np.dtype(dtype).kind != "f" and any(v is None for v in values):
             exact = all(v is None or abs(int(v)) <= 1 << 53 for v in values)
             dtype = "float64" if exact else "string"  # what is not known is NaN, where floats hold the rest

@@ -24,7 +24,7 @@ from ingest.exchange import gather, scratch_is_whole
 from ingest.faults import MaxBad, fault_from_json
 from ingest.finish import Finished, Sequences, conflict, finish, repeats
 from ingest.folder import open_folder
-from ingest.ledger import Ledger, Lock, ledger_url
+from ingest.ledger import Ledger, Lock, is_ledger_name, ledger_url
 from ingest.memory import choose_layout
 from ingest.plan import Job, Plan, make_plan
 from ingest.report import build_report, write_faults
@@ -184,6 +184,7 @@ class _Work:
 
     def remove(self) -> None:
         """Remove our store and its ledger; broken off, it never leaves a store that looks whole."""
+        self._spare_others()
         data = self.place.get("zarr.json")
         if data is not None:
             root = json.loads(data)
@@ -196,6 +197,24 @@ class _Work:
         for name in list(self.ledger.folder.names()):
             if name != "lock.json":
                 self.ledger.folder.delete(name)
+
+    def _spare_others(self) -> None:
+        """Refuse to remove folders in which somebody keeps things of their own."""
+        arrays, others = set(), []
+        for key, _ in self.place.walk():  # sorted
+            head, _, rest = key.partition("/")
+            if rest == "zarr.json":
+                arrays.add(head)
+            elif key != "zarr.json" and not head.startswith("."):
+                others.append((head if rest else "", key))
+        strange = [key for head, key in others if head not in arrays]
+        strange = strange or [n for n in self.ledger.folder.names() if not is_ledger_name(n)]
+        if strange:
+            where = self.place.url if others and strange[0] in {k for _, k in others} else self.ledger.url
+            raise StoreExistsError(
+                f"{where} also holds {strange[0]!r}, which no ingest has written; nothing was removed: take "
+                "it away, or choose another output"
+            )
 
     # ---------------------------------------------------------------- the steps
 

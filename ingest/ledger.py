@@ -21,6 +21,7 @@ import getpass
 import json
 import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from ingest.folder import Folder
 
-__all__ = ["Ledger", "Lock", "ledger_url"]
+__all__ = ["Ledger", "Lock", "is_ledger_name", "ledger_url"]
 
 log = logging.getLogger(__name__)
 _HEARTBEAT = 10.0
@@ -91,6 +92,22 @@ def unseal(data: bytes) -> bytes:
     if seal(document) != data:
         raise ValueError("the checksum does not fit")
     return document
+
+
+_OWN = re.compile(
+    r"(plan|created|place|finished|report|lock)\.json|parts\.jsonl|(stage|write)/\d+/\d+\.json|scratch/.+"
+)
+
+
+def is_ledger_name(name: str) -> bool:
+    """Whether an object of that name is one that a job writes beside its store.
+
+    Examples
+    --------
+    >>> is_ledger_name("write/000/000007.json"), is_ledger_name("notes.txt")
+    (True, False)
+    """
+    return _OWN.fullmatch(name) is not None
 
 
 class Ledger:

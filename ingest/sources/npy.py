@@ -158,6 +158,8 @@ class NpySource:
 
 def _header(file: str) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     """Return (shape, dtype, offset of the values) of a .npy file."""
+    if not Path(file).is_file():
+        raise OSError("it is no regular file")
     with Path(file).open("rb") as data:
         version = np.lib.format.read_magic(data)
         read = (

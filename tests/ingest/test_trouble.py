@@ -101,6 +101,28 @@ def test_a_foreign_zarr_group_is_not_ours_either(folder, tmp_path):
     assert (out / "zarr.json").exists()
 
 
+@pytest.mark.parametrize("kept", ["o.zarr/notes.txt", "o.zarr/mine/data.csv", "o.zarr.ledger/notes.txt"])
+@pytest.mark.parametrize("first", [True, False])
+def test_what_somebody_keeps_among_our_files_is_never_removed(folder, tmp_path, kept, first):
+    if first or kept.startswith("o.zarr/"):
+        run(folder, tmp_path / "o.zarr")
+    (tmp_path / kept).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / kept).write_text("precious")
+    with pytest.raises(StoreExistsError, match="nothing was removed"):
+        run(folder, tmp_path / "o.zarr", overwrite=True)
+    assert (tmp_path / kept).read_text() == "precious"
+    if first:
+        assert chunkstore.open_store(tmp_path / "o.zarr").n_obs == 600
+
+
+def test_a_folder_that_is_named_like_our_ledger_is_spared_without_overwrite_too(folder, tmp_path):
+    (tmp_path / "o.zarr.ledger").mkdir()
+    (tmp_path / "o.zarr.ledger" / "notes.txt").write_text("precious")
+    with pytest.raises(StoreExistsError, match="nothing was removed"):
+        run(folder, tmp_path / "o.zarr")
+    assert (tmp_path / "o.zarr.ledger" / "notes.txt").read_text() == "precious"
+
+
 def test_resume_and_overwrite_exclude_each_other(folder, tmp_path):
     with pytest.raises(ConfigError, match="exclude each other"):
         run(folder, tmp_path / "o.zarr", resume=True, overwrite=True)

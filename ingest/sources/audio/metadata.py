@@ -6,6 +6,7 @@ Everything here is found at the scan and travels in the parts, so that workers r
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
@@ -132,7 +133,16 @@ def _frame(path: str) -> pd.DataFrame:
     try:
         if path.lower().endswith((".parquet", ".pq")):
             return pd.read_parquet(path)
-        return pd.read_csv(path, sep="\t" if path.lower().endswith((".tsv", ".tab")) else ",")
+        with warnings.catch_warnings():
+            # a row longer than the header would shift all columns by one, or lose its end
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            comma = "\t" if path.lower().endswith((".tsv", ".tab")) else ","
+            return pd.read_csv(path, sep=comma, index_col=False)
+    except pd.errors.ParserWarning as err:
+        raise InputError(
+            f"the metadata file {path!r} has rows with more fields than its header; quote what holds a "
+            "separator"
+        ) from err
     except FileNotFoundError as err:
         raise InputError(f"there is no metadata file {path!r}") from err
     except (ValueError, OSError, ImportError) as err:

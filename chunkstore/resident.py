@@ -349,13 +349,15 @@ class Residency:
                     for name in self.fields:
                         self.arrays[name][piece[0] + job.place : piece[1] + job.place] = 0
                     with self.lock:
+                        known = (number, k) in self.counters.bad_chunks
                         self.counters.bad_chunks[number, k] = f"{type(error).__name__}: {error}"
-                    log.warning(
-                        "chunk %d of %s cannot be read, its windows are replaced: %s",
-                        k,
-                        self._name(number),
-                        error,
-                    )
+                    if not known:
+                        log.warning(
+                            "chunk %d of %s cannot be read, its windows are replaced: %s",
+                            k,
+                            self._name(number),
+                            error,
+                        )
 
     def _name(self, number: int) -> str:
         return str(getattr(self.stores[number], "url", f"store {number}"))

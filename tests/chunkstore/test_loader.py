@@ -280,7 +280,7 @@ def test_what_is_behind_a_block_is_copied_from_its_neighbour_where_that_is_resid
     assert decoded < 1.85 * loads  # nearly 2 for each load without
 
 
-def test_a_neighbour_that_is_damaged_does_not_hide_it():
+def test_a_neighbour_that_is_damaged_does_not_hide_it_and_is_told_of_once(caplog):
     store = MemoryStore([400], chunk=16, bad=[7])
     with WindowLoader(
         store, WindowSpec(4), fields=["a"], batch_size=8, lanes=8, passes=2, memory_limit=15 * 19 * 4,
@@ -291,6 +291,7 @@ def test_a_neighbour_that_is_damaged_does_not_hide_it():
                 starts = [start for _, _, start in check_batch(batch, 4)]
                 assert all(s + 4 <= 7 * 16 or s >= 8 * 16 for s in starts)
         assert loader.counters.windows_replaced == 2 * 19
+    assert [r.message for r in caplog.records].count(caplog.records[0].message) == len(caplog.records) == 1
 
 
 def test_the_arena_stays_within_the_limit():

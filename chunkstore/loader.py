@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from chunkstore.sampling import Population
 
-__all__ = ["WindowLoader"]
+__all__ = ["WindowLoader", "capacity_of"]
 
 Batch = dict[str, Any]
 sides(np.int64(1))  # loads the runtime of compiled code with the imports, instead of with the first batch
@@ -416,7 +416,7 @@ class WindowLoader:
         rows = RowPlanner(self.blocks, items, schedule, rotation.step, rank, world_size)
         residency = self._resident(len(serve))
         residency.check_process()
-        held = _capacity(residency.plan, schedule, len(serve), world_size)
+        held = capacity_of(residency.plan, schedule, len(serve), world_size)
         ranges: Callable[[int], list[tuple[int, int]]]
         if self.plan.full:
             schedule.needs(group=serve[0] if serve else 0, rank=rank, world_size=world_size)
@@ -556,7 +556,7 @@ def _limited(batches: Iterator[tuple[int, int, int]], n: int) -> Iterator[tuple[
         yield batch
 
 
-def _capacity(plan: Plan, schedule: EpochSchedule, groups: int, world_size: int) -> int:
+def capacity_of(plan: Plan, schedule: EpochSchedule, groups: int, world_size: int) -> int:
     """Return how many pieces a session may hold: lanes and what is read ahead."""
     if plan.whole:
         return UNLIMITED

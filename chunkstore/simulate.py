@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chunkstore.loader import WindowLoader
+from chunkstore.loader import WindowLoader, capacity_of
 from chunkstore.permute import permutation
 from chunkstore.resident import Residency, next_use
 from chunkstore.rows import Clock, NeededRanges, Turns
@@ -264,7 +264,7 @@ def _distances(schedule: EpochSchedule) -> tuple[float, float]:
 def _reads(
     loader: WindowLoader, items: Population, schedule: EpochSchedule, world_size: int
 ) -> dict[str, Any]:
-    """Play the pieces of rank 0 against an empty residency, one after the other."""
+    """Play the pieces of rank 0 against an empty residency, as threads do that read ahead without delay."""
     groups = tuple(range(loader.lane_groups))
     sizes = tuple(loader.n_draws(g) for g in groups)
     stored: int | None = 0
@@ -295,14 +295,14 @@ def _reads(
     residency.begin(turns.block)
     after = next_use(turns.block)
     leaving = np.argsort(turns.last, kind="stable")
-    ends = turns.last[leaving]
     n = min(len(turns.block), PIECES)
+    held = capacity_of(loader.plan, schedule, len(groups), world_size)
     gone, decoded = 0, 0
     for i in range(n):
-        upto = int(np.searchsorted(ends, turns.first[i]))
-        for j in leaving[gone:upto].tolist():
-            residency.release(int(turns.block[j]))
-        gone = max(gone, upto)
+        # threads read ahead as far as they may: what is released then decides what has to leave
+        while i - gone >= held:
+            residency.release(int(turns.block[leaving[gone]]))
+            gone += 1
         jobs = residency.take(i, int(turns.block[i]), ranges(i), int(after[i])) or []
         for job in jobs:
             obs = sum(b - a for a, b in job.ranges)

@@ -219,7 +219,10 @@ class _Walk:
         self.base = 0
         self.window = np.empty(0, np.uint8)
         self.origin = start
-        self.least = _WIDE // 16 if source.remote else _SMALL
+        # A request to a store takes as long as some megabytes do: blocks are jumped over where they are
+        # larger than that, and read along with their neighbours where they are not.
+        self.least, self.most = (_WIDE // 16, 4 * _WIDE) if source.remote else (_SMALL, _WIDE)
+        self.far = 2 * _WIDE if source.remote else _WIDE // 32
 
     def fetch(self, found: int) -> bool:
         """Read the window that the kernel asks for; False where the file is shorter than it was."""
@@ -227,8 +230,7 @@ class _Walk:
         at = int(state[3] + state[5] if state[2] else state[0])
         blocks = self.index + found
         walked = at - self.origin
-        mean = walked / blocks if blocks else _WIDE
-        length = self.least if mean > _WIDE // 32 else _WIDE
+        length = self.least if not blocks or walked / blocks > self.far else self.most
         data = self.source.read(at, length)
         same = at == self.base and len(data) <= self.window.size
         self.base, self.window = at, np.frombuffer(data, np.uint8)

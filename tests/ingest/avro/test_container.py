@@ -179,3 +179,24 @@ def test_markers_of_several_blocks_in_a_row_may_be_damaged(avro, tmp_path):
         counts, damage, _ = walked(source)
         assert counts == [5, 1]
         assert [(d.code, d.rows) for d in damage] == [("avro-sync-mismatch", n) for n in (7, 3, 2)]
+
+
+@pytest.mark.parametrize(("size", "requests"), [(1_000, 3), (60_000, 8), (3_000_000, 12)])
+def test_a_remote_scan_asks_seldom(avro, size, requests):
+    """About a request for 4 MiB, or one for each larger block: never one for each small block."""
+
+    class Remote:
+        url, identity, remote = "memory://x", "1", True
+
+        def __init__(self, data):
+            self.data, self.size, self.calls = data, len(data), 0
+
+        def read(self, offset, length):
+            self.calls += 1
+            return self.data[offset : offset + length]
+
+    count = 300 if size < 1_000_000 else 8
+    source = Remote(avro.container('"bytes"', [(1, avro.zigzag(size) + bytes(size))] * count))
+    header = read_header(source)
+    assert sum(len(table) for table in walk(source, header)) == count
+    assert source.calls <= requests

@@ -15,7 +15,7 @@ from chunkstore.arrays import MAX_CHUNK_BYTES, ArrayMeta
 from chunkstore.codecs import parse_name
 from chunkstore.errors import ConfigError, StoreExistsError, UnsupportedError
 from chunkstore.finish import check_names, finish_store, root_attributes
-from chunkstore.layout import FieldSpec, Layout
+from chunkstore.layout import FieldSpec, Layout, check_name
 from chunkstore.metadata import FORMAT, dump_json, load_json
 from chunkstore.places import Place, open_place
 from chunkstore.shards import ShardReceipt, StoreSkeleton, open_skeleton
@@ -72,6 +72,8 @@ def _field_arrays(fields: Sequence[FieldSpec], layout: Layout, codec: str, crc: 
     for spec in fields:
         masked = spec.nullable and spec.np_dtype.kind != "f"
         mask = f"{spec.name}_valid" if masked else None
+        if mask:
+            check_name(mask, f"the mask of field {spec.name!r:.40}")
         common: Any = {"chunk": layout.chunk, "shard": layout.shard, "codec": codec, "crc": crc}
         arrays.append(
             ArrayMeta.build(

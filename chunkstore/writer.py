@@ -314,6 +314,8 @@ class StoreWriter:
         """Refuse the name of a new column while it can still be changed, not when all is written."""
         check_name(name, f"a column of sequence {id!r}")
         code, stem = f"{name}_code", name.removesuffix("_code")
+        if label:
+            check_name(code, f"the codes of label {name!r:.40}")
         arrays = (*self._buffers, *self._labels, *self._columns)
         if (label and code in arrays) or (stem != name and (stem in self._labels or stem in given)):
             raise ConfigError(

@@ -239,6 +239,14 @@ def test_splits_that_are_added_at_once_are_all_kept(place, tmp_path):
     assert verify_store(url, deep=True).findings == []
 
 
+def test_names_are_short_enough_for_masks_and_codes_too():
+    with pytest.raises(ConfigError, match="the mask of field"):
+        writer(FieldSpec("x" * 200, "int32", nullable=True))
+    out, _ = writer()
+    with pytest.raises(ConfigError, match="the codes of label"):
+        out.write("a", {"x": [1]}, labels={"k" * 200: "v"})
+
+
 def test_a_handle_finds_splits_that_another_has_added_or_replaced_since():
     out, url = writer()
     with out:

@@ -53,6 +53,12 @@ def describe(store: ChunkStore) -> dict[str, Any]:
     own = dict(store.attrs.get("chunkstore", {}))
     complete = store.status == "complete"
     told = ingest_report(store) if complete else {}
+    # the ledger knows more, e.g. how long it took; without it the store itself still says what was lost
+    kept = own.get("provenance")
+    provenance = dict(kept) if isinstance(kept, dict) else {}
+    faults = provenance.pop("faults", {})
+    if told:
+        provenance.pop("rows", None)
     return {
         "url": store.url,
         "status": store.status,
@@ -69,8 +75,8 @@ def describe(store: ChunkStore) -> dict[str, Any]:
         "sequences": _sequences(store) if complete else None,
         "splits": _splits(store) if complete else {},
         "gaps": _gaps(store) if complete else None,
-        "faults": told.get("faults", {}),
-        "provenance": {**own.get("provenance", {}), **_ingest(told)},
+        "faults": told.get("faults", faults),
+        "provenance": {**provenance, **_ingest(told)},
         "attributes": {k: v for k, v in store.attrs.items() if k != "chunkstore"},
     }
 

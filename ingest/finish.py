@@ -15,7 +15,7 @@ from chunkstore.errors import IngestError
 from chunkstore.sequences import ColumnData
 from chunkstore.skeleton import finish_store
 from chunkstore.statistics import FieldStatistics
-from ingest.faults import fault_to_json
+from ingest.faults import FaultCount, fault_from_json, fault_to_json
 from ingest.order import Joiner
 from ingest.protocol import ColumnSpec, Fault
 from ingest.rows import differs
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ingest.ledger import Ledger
     from ingest.plan import Plan
 
-__all__ = ["Finished", "Sequences", "conflict", "cut_sequences", "finish", "repeats"]
+__all__ = ["Finished", "Sequences", "Tally", "conflict", "cut_sequences", "finish", "repeats"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,46 @@ class Finished:
     def from_json(cls, value: Mapping[str, Any]) -> Finished:
         """Return what :meth:`to_json` wrote."""
         return cls(**value)
+
+
+@dataclass
+class Tally:
+    """Rows and faults of a whole job, kept in the store itself: the ledger may be deleted.
+
+    Examples
+    --------
+    >>> tally = Tally.of([Fault("x", "f", "m", rows=2)])
+    >>> tally.to_json([])
+    {'rows': {'rows_in': 2, 'stored': 0, 'gap': 0, 'quarantined': 2}, 'faults': {'x': 1}}
+    """
+
+    rows: dict[str, int]
+    """Rows read, stored, in gaps and in quarantine."""
+    faults: FaultCount
+    """Faults by code."""
+
+    @classmethod
+    def of(cls, faults: Iterable[Fault]) -> Tally:
+        """Begin with the faults of the scan."""
+        tally = cls(dict.fromkeys(("rows_in", "stored", "gap", "quarantined"), 0), FaultCount())
+        for fault in faults:
+            tally.faults.add([fault])
+            if fault.action == "quarantined":
+                tally.rows["rows_in"] += fault.rows
+                tally.rows["quarantined"] += fault.rows
+        return tally
+
+    def add(self, receipt: Mapping[str, Any]) -> None:
+        """Take in the receipt of a task that read inputs."""
+        self.faults.add(fault_from_json(f) for f in receipt["faults"])
+        for account in receipt["accounts"]:
+            for kind in self.rows:
+                self.rows[kind] += account[kind]
+
+    def to_json(self, more: Iterable[Fault]) -> dict[str, Any]:
+        """Return JSON values, with faults that came to light at the end."""
+        self.faults.add(more)
+        return {"rows": dict(self.rows), "faults": dict(sorted(self.faults.by_code.items()))}
 
 
 def cut_sequences(
@@ -120,7 +160,12 @@ def finish(
     stored: dict[str, list[int]] = {}
     gaps: list[list[int]] = []
     labels: dict[str, dict[int, Any]] = {k: dict(v) for k, v in sequences.labels.items()}
+    tally = Tally.of(plan.faults)
+    if not plan.placed:
+        for receipt in ledger.receipts("stage", plan.n_stage_tasks):
+            tally.add(receipt)
     for receipt in ledger.receipts("write", write_tasks):
+        tally.add(receipt)
         for name, pairs in receipt["labels"].items():
             column = labels.setdefault(name, {})
             for place, value in pairs:
@@ -173,7 +218,12 @@ def finish(
         columns=columns,
         gaps=np.array(gaps, np.int64).reshape(-1, 2),
         statistics=statistics,
-        provenance={"plan": plan.content, "source": plan.source, "versions": dict(plan.versions)},
+        provenance={
+            "plan": plan.content,
+            "source": plan.source,
+            "versions": dict(plan.versions),
+            **tally.to_json(done.faults),
+        },
         stored=stored,
         storage_options=storage_options,
     )

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 #: adapters, and the library that each is for; `make test-adapters` runs them in an environment of their own
 ADAPTERS = {"fastai": "fastai", "tsai": "tsai", "lightning": "lightning"}
 collect_ignore = [f"chunkstore/{name}.py" for name, library in ADAPTERS.items() if find_spec(library) is None]
+WITHOUT_TORCH = find_spec("torch") is None
+if WITHOUT_TORCH:
+    collect_ignore += ["chunkstore/torch", "tests/chunkstore/torch", "tests/chunkstore/test_normalize.py"]
+
+
+def pytest_report_header() -> str:
+    """Say what cannot be tested here."""
+    return "torch is not installed: what needs it is not tested" if WITHOUT_TORCH else ""
 
 
 @pytest.fixture

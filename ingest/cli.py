@@ -254,6 +254,7 @@ def scan(
     decoder: Annotated[str | None, typer.Option(help="As for `ingest avro`.")] = None,
 ) -> None:
     """Say what Avro files hold and how to ingest them."""
+    from chunkstore.errors import InputError
     from ingest.inputs import expand
     from ingest.remote import register_clouds
     from ingest.sources.avro import scan_text
@@ -268,7 +269,14 @@ def scan(
         "decoder": decoder,
     }
     options = {k: v for k, v in given.items() if v is not None}
-    _say(scan_text(expand(inputs, (".avro",)), **options))
+    try:
+        paths = expand(inputs, (".avro",))
+    except InputError as error:
+        raise InputError(
+            f"{error}; scan is for Avro: look at sounds with "
+            "chunkstore ingest audio INPUTS -o OUT.zarr --dry-run"
+        ) from None
+    _say(scan_text(paths, inputs=inputs if len(inputs) <= 3 else (), **options))
 
 
 def _say(text: str) -> None:

@@ -144,13 +144,15 @@ def _becomes(column: Column | str) -> str:
     return text
 
 
-def describe(paths: Sequence[str], **options: Any) -> Description:
+def describe(paths: Sequence[str], *, inputs: Sequence[str] = (), **options: Any) -> Description:
     """Scan files and say what they hold.
 
     Parameters
     ----------
     paths
         Paths or URLs of files.
+    inputs
+        What the user named them by, for the command that is suggested.
     **options
         Of ``AvroOptions``; what a sequence is need not be said.
 
@@ -189,12 +191,17 @@ def describe(paths: Sequence[str], **options: Any) -> Description:
             node = merge(node, other, f"{files[0].url}: ")
     except InputError as error:
         out.note = str(error)
-    _fields(out, source, good, node, given)
+    _fields(out, source, good, node, given, inputs)
     return out
 
 
-def _fields(
-    out: Description, source: AvroSource, good: Sequence[FileSurvey], node: Node, given: Mapping[str, Any]
+def _fields(  # noqa: PLR0917 # private; each is needed
+    out: Description,
+    source: AvroSource,
+    good: Sequence[FileSurvey],
+    node: Node,
+    given: Mapping[str, Any],
+    inputs: Sequence[str],
 ) -> None:
     lengths = source.lengths(good)
     flat = AvroOptions.from_mapping(
@@ -224,7 +231,7 @@ def _fields(
             )
         out.fields.append(FieldLine(leaf.path, type_text(leaf.node, leaf.nullable) + "[]" * leaf.depth, text))
     out.decoder = _decoder(good, node, [c for c in chosen if isinstance(c, Column)], per_record)
-    out.command = _command(out, good, every, chosen, words, per_record)
+    out.command = _command(out, inputs or _short(good), every, chosen, words, per_record)
 
 
 def _decoder(good: Sequence[FileSurvey], node: Node, columns: list[Column], per_record: bool) -> str:
@@ -287,24 +294,25 @@ def _words(
 
 def _command(  # noqa: PLR0917 # private; each is needed
     out: Description,
-    good: Sequence[FileSurvey],
+    inputs: Sequence[str],
     every: list[Leaf],
     columns: list[Column | str],
     words: dict[str, tuple[np.ndarray, int, int]],
     per_record: bool,
 ) -> str:
     """Guess a command line: the key that repeats least but repeats, a time, labels that the key decides."""
-    parts = ["chunkstore", "ingest", "avro", *[shlex.quote(s.url) for s in good[:3]]]
-    if len(good) > 3:
-        parts = [*parts[:3], shlex.quote(_folder([s.url for s in good]))]
-    parts += ["-o", "OUT.zarr"]
+    parts = ["chunkstore", "ingest", "avro", *map(shlex.quote, inputs), "-o", "OUT.zarr"]
     text = {x.path for x in every if x.node.kind == "string"}
     if per_record:
         parts += ["--sequence-per", "record"]
         key = next((p for p, (_, n, rows) in words.items() if p in text and n == rows), "")
     else:
-        repeats = [(n, p) for p, (_, n, rows) in words.items() if p in text and n <= max(1, rows // 2)]
-        key = max(repeats, default=(0, ""))[1]
+        # a field that may be null seldom names a device; of equals the first in the schema
+        sure = {x.path for x in every if not x.nullable}
+        repeats = [
+            (p in sure, n, p) for p, (_, n, rows) in words.items() if p in text and n <= max(1, rows // 2)
+        ]
+        key = max(repeats, key=lambda r: r[:2], default=(False, 0, ""))[2]
     if key:
         parts += ["--sequence-key", shlex.quote(key)]
         labels = [p for p, (codes, _, _) in words.items() if p != key and _decides(words[key][0], codes)]
@@ -345,11 +353,16 @@ def _time(every: list[Leaf], columns: list[Column | str]) -> str:
     return ""
 
 
+def _short(good: Sequence[FileSurvey]) -> list[str]:
+    urls = [s.url for s in good]
+    return urls if len(urls) <= 3 else [_folder(urls)]
+
+
 def _folder(urls: Sequence[str]) -> str:
     common = os.path.commonprefix(list(urls))  # noqa: RUF071 # cut back to a folder below; URLs too
     return common[: common.rfind("/") + 1] or "."
 
 
-def scan_text(paths: Sequence[str], **options: Any) -> str:
+def scan_text(paths: Sequence[str], *, inputs: Sequence[str] = (), **options: Any) -> str:
     """Return what ``chunkstore scan`` prints; see :func:`describe`."""
-    return describe(paths, **options).text()
+    return describe(paths, inputs=inputs, **options).text()

@@ -615,3 +615,18 @@ def test_the_scan_takes_decimals_beside_a_map_for_rows_of_a_table(avro, tmp_path
     path.write_bytes(blocks)
     found = describe([str(path)])
     assert "--sequence-key device --time at" in found.command
+
+
+def test_the_scan_prefers_keys_that_are_never_null_and_names_inputs_as_they_were_given(avro, tmp_path):
+    from ingest.sources.avro.describe import describe
+
+    fields = [
+        {"name": "device", "type": "string"},
+        {"name": "value", "type": "double"},
+        {"name": "note", "type": ["null", "string"]},
+    ]
+    rows = [{"device": f"d{i % 2}", "value": 1.0, "note": [None, "a", "b"][i % 3]} for i in range(30)]
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.bytes({"type": "record", "name": "R", "fields": fields}, rows))
+    command = describe([str(path)], inputs=["my readings"]).command
+    assert command == "chunkstore ingest avro 'my readings' -o OUT.zarr --sequence-key device"

@@ -261,7 +261,11 @@ class LocalPlace(Place):
         scratch.mkdir(parents=True, exist_ok=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = scratch / f"{os.getpid()}-{threading.get_ident()}"  # writers never share a partial file
-        partial.write_bytes(data)
+        try:
+            partial.write_bytes(data)
+        except OSError as error:
+            error.filename = error.filename or self.root  # a write does not say where: which disk is full?
+            raise
         partial.replace(target)
 
     def delete(self, key: str) -> None:

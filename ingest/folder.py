@@ -96,8 +96,10 @@ class LocalFolder:
                 for piece in pieces:
                     total += out.write(piece)
             os.replace(temporary, path)
-        except BaseException:
+        except BaseException as error:
             Path(temporary).unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = folder  # a write does not say where: which disk is full?
             raise
         return total
 

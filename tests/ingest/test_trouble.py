@@ -26,9 +26,11 @@ from chunkstore.errors import (
     SourceChangedError,
     StoreExistsError,
 )
+from chunkstore.places import open_place
 from chunkstore.skeleton import StoreSkeleton
 from ingest.folder import open_folder
 from ingest.ledger import Lock, ledger_url
+from ingest.run import explain
 
 SUPPORT = Path(__file__).parent / "support"
 KEYED = "keyed_source:KeyedSource"
@@ -161,6 +163,21 @@ def test_a_full_disk_ends_clearly_and_resumes(folder, tmp_path, monkeypatch, wan
             run(folder, tmp_path / "o.zarr")
     run(folder, tmp_path / "o.zarr", resume=True)
     check(tmp_path / "o.zarr", wanted)
+
+
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+        yield
+
+    with pytest.raises(OSError, match="No space") as caught:
+        open_folder(str(tmp_path / "scratch")).put_stream("seg/a", full())
+    assert str(tmp_path / "scratch") in str(explain(caught.value, "StageTask 0"))
+    place = open_place(str(tmp_path / "o.zarr"))
+    monkeypatch.setattr(Path, "write_bytes", lambda *_: next(full()))
+    with pytest.raises(OSError, match="No space") as caught:
+        place.put("x/c/0", b"1")
+    assert str(tmp_path / "o.zarr") in str(explain(caught.value, "PlacedTask 0"))
 
 
 def test_storage_that_fails_for_a_moment_is_tried_again(folder, tmp_path, monkeypatch, wanted):

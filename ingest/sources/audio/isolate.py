@@ -233,7 +233,7 @@ def _answer(request: dict[str, Any], spool: Spool, alive: Callable[[], None]) ->
     except ImportError as err:
         return {"missing": str(err)}
     except SpoolError as err:
-        return {"spool": [err.errno, err.strerror or str(err)]}
+        return {"spool": [err.errno, err.strerror or str(err), err.filename]}
     except Exception as err:  # an error of ours still costs one file only
         return {"failure": asdict(Failure("audio-decode-error", f"{type(err).__name__}: {err}"))}
     return {"failure": asdict(result)} if isinstance(result, Failure) else {"converted": result.to_json()}

@@ -81,9 +81,8 @@ class Spool:
                 self.size += done
                 view = view[done:]
         except OSError as err:
-            raise SpoolError(
-                err.errno, f"decoded samples can't be written to {tempfile.gettempdir()}: {err.strerror}"
-            ) from err
+            folder = tempfile.gettempdir()
+            raise SpoolError(err.errno, f"decoded samples can't be written: {err.strerror}", folder) from err
 
     def read(self, start: int, stop: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return samples [start, stop) of ``dtype``, as they were written by either side."""

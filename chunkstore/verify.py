@@ -200,8 +200,9 @@ class _Check:
         for name, call in checks:
             try:
                 value = call()
-            except CorruptDataError:
-                continue  # said already
+            except CorruptDataError as err:
+                self.unless_said(err, name)
+                continue
             except (FormatError, OSError) as err:
                 self.add("sequences", str(err), array=name)
                 continue
@@ -252,8 +253,13 @@ class _Check:
                             f"{words[store.sequences.codes(name)[at]]!r:.60}",
                             array=name,
                         )
-        except (CorruptDataError, FormatError):
-            return  # said already
+        except (CorruptDataError, FormatError, OSError) as err:
+            self.unless_said(err, None)
+
+    def unless_said(self, err: Exception, array: str | None) -> None:
+        """Report damage that an earlier check has not met: storage may answer the second time otherwise."""
+        if not any(f.code in ("array", "sequences") for f in self.report.findings):
+            self.add("array", str(err), array=array)
 
     def where(self, low: int, high: int) -> dict[str, Any]:
         """Return the obs and sequences of a range, for a finding."""

@@ -164,6 +164,8 @@ def split(
                 span = s["spans"].get(part)
                 when = f", {span[0]} to {span[1]}" if span else ""
                 _say(f"  {part}: {n:,} obs, {s['windows'][part]:,} windows of {window} at stride 1{when}")
+        if parts is not None and by == "time" and found["splits"][parts]["by"] == "position":
+            typer.echo("note: nothing in this store tells the time, so each sequence was cut by position")
         for sentence in (*audit.findings, *audit.warnings):
             _say(f"{'LEAK' if sentence in audit.findings else 'note'}: {sentence}")
 

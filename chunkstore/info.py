@@ -302,9 +302,21 @@ def headline(found: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("gaps", f"{gaps['count']:,} with {gaps['n_obs']:,} obs ({gaps['fraction']:.2%})"))
     for code, count in sorted(found["faults"].items()) if isinstance(found["faults"], dict) else []:
         lines.append(("fault", f"{code}: {count}"))
+    left = _left_out(found["attributes"])
+    if left:
+        lines.append(("left out", left))
     if found["status"] != "complete":
         lines.append(("status", f"{found['status']}: writing has not finished"))
     return lines
+
+
+def _left_out(attributes: dict[str, Any]) -> str:
+    """Return the fields of the source that the ingest did not store, though nobody said so."""
+    left = attributes.get("avro_fields_left")
+    if not isinstance(left, dict):
+        return ""
+    silent = ("key or label", "excluded", "not asked for")
+    return ", ".join(f"{name} ({reason})" for name, reason in left.items() if reason not in silent)
 
 
 def field_rows(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:

@@ -223,6 +223,13 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
 
     # ---- what it is
 
+    def __repr__(self) -> str:
+        window, stores = self.recipe.window, ", ".join(str(store.url) for store in self.stores)
+        return (
+            f"<{type(self).__name__}: windows of {window.length} obs, one every {window.stride}, "
+            f"of {', '.join(self.fields)} in {stores}>"
+        )
+
     def _repr_html_(self) -> str:
         from chunkstore.notebook import windows_html
 

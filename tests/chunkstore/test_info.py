@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import chunkstore
-from chunkstore import FieldSpec, cli, info, notebook
+from chunkstore import FieldSpec, cli, examples, info, notebook
 
 
 @pytest.fixture
@@ -158,3 +158,19 @@ def test_a_dataset_of_windows_shows_windows_order_memory_and_store(place):
     assert f"{windows.n_windows:,} an epoch" in html
     assert "512.0 MiB allowed" in html
     assert "Store " in html
+
+
+def test_fields_that_an_ingest_left_out_by_itself_are_named(tmp_path):
+    left = {"note": "string values are not numbers", "station": "key or label", "x2": "excluded"}
+    with chunkstore.StoreWriter(
+        str(tmp_path / "s.zarr"), {"x": "f4"}, attrs={"avro_fields_left": left}
+    ) as out:
+        out.write("a", {"x": [1.0]})
+    found = info.describe(chunkstore.open_store(str(tmp_path / "s.zarr")))
+    assert dict(info.headline(found))["left out"] == "note (string values are not numbers)"
+
+
+def test_a_dataset_says_what_it_is_without_reading():
+    pytest.importorskip("torch")
+    windows = chunkstore.ZarrWindowDataset(examples.small_store(), 2, stride=3)
+    assert "windows of 2 obs, one every 3, of x in " in repr(windows)

@@ -26,6 +26,7 @@ CODES: Mapping[str, str] = {
     "label-conflict": "two parts of one sequence state different values of a label; the first is kept",
     "duplicate-id": "several records have one id where a record is a sequence; later ones get a number",
     "time-backward": "times of a sequence go back and the order of the inputs was asked for",
+    "time-missing": "obs without a time: among integers they count as 0, among floats as after all others",
     "time-duplicate": "obs of one sequence have the same time",
 }
 

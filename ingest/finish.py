@@ -194,6 +194,12 @@ def finish(
         )
     for spec in plan.fields:
         statistics.setdefault(spec.name, FieldStatistics.empty(spec.items))
+    if plan.time_field is not None and (untimed := sum(statistics[plan.time_field].null_counts)):
+        what = f"{untimed} obs have no {plan.time_field}"
+        if plan.order == "sort":
+            whole = next(f for f in plan.fields if f.name == plan.time_field).np_dtype.kind != "f"
+            what += "; sorted by time they stand " + ("where 0 would" if whole else "behind the others")
+        done.faults.append(Fault("time-missing", store, what, action="kept"))
     ids: Sequence[str] = sequences.ids
     rowsize = sequences.rowsize
     origin = None

@@ -27,6 +27,7 @@ from chunkstore.channels import (
 from chunkstore.errors import ConfigError, CorruptDataError, MemoryLimitError
 from chunkstore.gather import cut_stack, cut_windows
 from chunkstore.layout import parse_bytes
+from chunkstore.nulls import resident_dtypes, with_nan
 from chunkstore.permute import derive_key, sides
 from chunkstore.resident import Counters, Residency, Session
 from chunkstore.rows import (
@@ -182,6 +183,9 @@ class WindowLoader:
         self._skip = on_bad_chunk
         self._allocate = arena
         self._dtypes = {key: out_dtype(self.stores, cut.fields, dtype) for key, cut in self.cuts.items()}
+        self._resident_dtypes = resident_dtypes(
+            self.stores, [(cut.fields, self._dtypes[key]) for key, cut in self.cuts.items()]
+        )
         self._scales = {
             (key, name): scale_of(self.stores[0], name)
             for key, cut in self.cuts.items()
@@ -221,7 +225,8 @@ class WindowLoader:
     @property
     def bytes_per_obs(self) -> int:
         """Decoded bytes of one obs, all fields that are read together."""
-        return sum(self.stores[0].fields[n].bytes_per_obs for n in self.field_names)
+        fields = self.stores[0].fields
+        return sum(max(1, fields[n].items) * d.itemsize for n, d in self._resident_dtypes.items())
 
     @property
     def fingerprint(self) -> str:
@@ -315,7 +320,7 @@ class WindowLoader:
             arrays = self._arena(obs)
             hook = getattr(self._allocate, "loaded", None)
             self._residency = Residency(
-                self.stores,
+                with_nan(self.stores, self._resident_dtypes),
                 self.field_names,
                 arrays,
                 self.blocks,
@@ -328,12 +333,13 @@ class WindowLoader:
     def _arena(self, obs: int) -> dict[str, NDArray[Any]]:
         """Return room for ``obs`` of each field; scalar fields of one dtype are rows of one array."""
         specs = {name: self.stores[0].fields[name] for name in self.field_names}
+        dtypes = self._resident_dtypes
         self._stacks = {}
         if self._allocate != "numpy":
-            return {name: self._allocate(spec.shape(obs), spec.np_dtype) for name, spec in specs.items()}
-        arrays = {n: np.empty(s.shape(obs), s.np_dtype) for n, s in specs.items() if s.items}
-        for dtype in {s.np_dtype for s in specs.values() if not s.items}:
-            names = [n for n, s in specs.items() if not s.items and s.np_dtype == dtype]
+            return {name: self._allocate(spec.shape(obs), dtypes[name]) for name, spec in specs.items()}
+        arrays = {n: np.empty(s.shape(obs), dtypes[n]) for n, s in specs.items() if s.items}
+        for dtype in {dtypes[n] for n, s in specs.items() if not s.items}:
+            names = [n for n, s in specs.items() if not s.items and dtypes[n] == dtype]
             stack = np.empty((len(names), obs), dtype)
             arrays |= dict(zip(names, stack, strict=True))
             for key, cut in self.cuts.items():

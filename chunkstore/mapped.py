@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chunkstore.layout import parse_bytes
+from chunkstore.nulls import resident_dtypes, with_nan
 from chunkstore.stream import stack_labels
 from chunkstore.targets import Cut
 from chunkstore.windows import WindowIndex
@@ -42,7 +43,12 @@ class ChunkCache:
         self._lock = threading.Lock()
 
     def rows(
-        self, number: int, store: ChunkStore, field: str, chunks: npt.NDArray[np.int64]
+        self,
+        number: int,
+        store: ChunkStore,
+        field: str,
+        chunks: npt.NDArray[np.int64],
+        dtype: np.dtype[Any] | None = None,
     ) -> list[npt.NDArray[Any]]:
         """Return decoded chunks of a field, in the order asked for; those not kept are read in one call.
 
@@ -54,6 +60,8 @@ class ChunkCache:
             What to read.
         chunks
             int64[n], ascending, without repeats.
+        dtype
+            What the store gives, if not what it holds.
         """
         with self._lock:
             found = {c: self._kept.get((number, field, c)) for c in chunks.tolist()}
@@ -64,7 +72,7 @@ class ChunkCache:
         if missing:
             spec = store.fields[field]
             ranges = [store.layout.chunk_range(c) for c in missing]
-            outs = [np.empty(spec.shape(stop - start), spec.np_dtype) for start, stop in ranges]
+            outs = [np.empty(spec.shape(stop - start), dtype or spec.np_dtype) for start, stop in ranges]
             store.read_ranges(field, [a for a, _ in ranges], [b for _, b in ranges], outs)
             found.update(zip(missing, outs, strict=True))
             self._keep({(number, field, c): found[c] for c in missing})
@@ -107,6 +115,9 @@ class WindowReader:
         self.index = WindowIndex([s.segments(split) for s in recipe.stores], recipe.window)
         self._dtype = dtype
         self._channels = channels
+        cuts = [Cut(recipe.fields, 0, recipe.window.length), *filter(None, [recipe.target.cut])]
+        self._given = resident_dtypes(recipe.stores, [(cut.fields, self._out_dtype(cut)) for cut in cuts])
+        self._stores = with_nan(recipe.stores, self._given)
         self._cache = ChunkCache(cache)
 
     def read(self, ids: npt.ArrayLike) -> dict[str, Any]:
@@ -178,12 +189,12 @@ class WindowReader:
         width: int,
     ) -> npt.NDArray[Any]:
         """Return [window, width] or [window, width, items]: runs of one field, zeros behind ``length``."""
-        store = self.recipe.stores[number]
+        store = self._stores[number]
         spec, chunk = store.fields[field], store.layout.chunk
         first, last = start // chunk, (start + length - 1) // chunk
         needed = np.unique(np.concatenate([np.arange(a, b + 1) for a, b in zip(first, last, strict=True)]))
         # chunks that follow each other lie so in the buffer: a window is one run of it
-        buffer = np.concatenate(self._cache.rows(number, store, field, needed))
+        buffer = np.concatenate(self._cache.rows(number, store, field, needed, self._given[field]))
         base = np.searchsorted(needed, first) * chunk + start % chunk
         steps = np.arange(width)
         inside = steps < length[:, None]

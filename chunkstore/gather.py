@@ -43,6 +43,33 @@ def _scalars_first(stack: Any, which: Any, at: Any, valid: Any, out: Any) -> Non
 
 
 @njit(cache=True, nogil=True)
+def _scalars_last(stack: Any, which: Any, at: Any, valid: Any, out: Any) -> None:
+    """Four fields in one pass: what is written lies together."""
+    width = out.shape[1]
+    for b in range(at.size):
+        start, n = at[b], min(valid[b], width)
+        rows = out[b]
+        c = 0
+        while c + 4 <= which.size:
+            one, two = stack[which[c], start : start + n], stack[which[c + 1], start : start + n]
+            three, four = stack[which[c + 2], start : start + n], stack[which[c + 3], start : start + n]
+            for w in range(n):
+                rows[w, c] = one[w]
+                rows[w, c + 1] = two[w]
+                rows[w, c + 2] = three[w]
+                rows[w, c + 3] = four[w]
+            c += 4
+        while c < which.size:
+            one = stack[which[c], start : start + n]
+            for w in range(n):
+                rows[w, c] = one[w]
+            c += 1
+        for w in range(n, width):
+            for i in range(which.size):
+                rows[w, i] = 0
+
+
+@njit(cache=True, nogil=True)
 def _scalar_first_scaled(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale: Any) -> None:  # noqa: PLR0917 - a compiled kernel
     width = out.shape[2]
     for b in range(at.size):
@@ -116,8 +143,10 @@ def cut_stack(
     at: NDArray[np.int64],
     valid: NDArray[np.int64],
     out: NDArray[Any],
+    *,
+    channels_last: bool = False,
 ) -> None:
-    """Copy windows of several scalar fields of one dtype at once, channels first.
+    """Copy windows of several scalar fields of one dtype at once.
 
     Parameters
     ----------
@@ -127,8 +156,10 @@ def cut_stack(
         Row of ``stack`` of each channel.
     at, valid
         As in :func:`cut_windows`.
-    out : array[batch, channels, width]
+    out : array[batch, channels, width] or array[batch, width, channels]
         The batch, C-contiguous.
+    channels_last : bool
+        Which of the two shapes ``out`` has.
 
     Examples
     --------
@@ -138,7 +169,10 @@ def cut_stack(
     >>> out.tolist()
     [[[6, 7, 8], [1, 2, 3]]]
     """
-    _scalars_first(stack, which, at, valid, out)
+    if channels_last:
+        _scalars_last(stack, which, at, valid, out)
+    else:
+        _scalars_first(stack, which, at, valid, out)
 
 
 def cut_windows(

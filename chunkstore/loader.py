@@ -344,7 +344,7 @@ class WindowLoader:
             arrays |= dict(zip(names, stack, strict=True))
             for key, cut in self.cuts.items():
                 plain = all(self._scales.get((key, n)) is None for n in cut.fields)
-                if plain and not self._channels_last and set(cut.fields) <= set(names):
+                if plain and set(cut.fields) <= set(names):
                     self._stacks[key] = (stack, np.array([names.index(n) for n in cut.fields], np.int64))
         return arrays
 
@@ -493,7 +493,9 @@ class WindowLoader:
                 np.minimum(room, cut.length) if cut.offset == 0 else np.clip(room - cut.offset, 0, cut.length)
             )
             if key in self._stacks:
-                cut_stack(*self._stacks[key], place, valid, outs[key][part])
+                cut_stack(
+                    *self._stacks[key], place, valid, outs[key][part], channels_last=self._channels_last
+                )
                 continue
             for name in cut.fields:
                 array = residency.arrays[name]

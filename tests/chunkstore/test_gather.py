@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chunkstore.gather import cut_windows
+from chunkstore.gather import cut_stack, cut_windows
 
 DTYPES = [
     ("int16", "float32"),
@@ -50,3 +50,19 @@ def test_one_vector_field_channels_last_is_one_run_of_memory():
     out = np.empty((2, 3, 2), "f4")
     cut_windows(arena, np.array([4, 18]), np.array([3, 2]), out, 0, channels_last=True)
     assert out.tolist() == [[[8, 9], [10, 11], [12, 13]], [[36, 37], [38, 39], [0, 0]]]
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=9),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), min_size=1, max_size=6),
+    st.booleans(),
+)
+def test_several_fields_at_once_equal_one_after_the_other(which, windows, last):
+    stack = np.arange(7 * 40, dtype="f4").reshape(7, 40)
+    at, valid = np.array(windows, np.int64).T.copy()
+    n, c, w = len(windows), len(which), 9
+    got, want = (np.full((n, w, c) if last else (n, c, w), np.nan, "f4") for _ in range(2))
+    cut_stack(stack, np.array(which), at, valid, got, channels_last=last)
+    for channel, field in enumerate(which):
+        cut_windows(stack[field], at, valid, want, channel, channels_last=last)
+    assert (got == want).all()

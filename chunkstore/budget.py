@@ -2,9 +2,10 @@
 
 Two ways to be resident:
 
-- *whole*: everything that windows touch fits. Chunks lie in the arena as they lie in the store,
-  each is decoded once in the life of the loader. If lanes and passes are left to be chosen, the order is
-  then a full shuffle of all windows: nothing is won by less.
+- *whole*: everything that windows touch fits, once for each lane group, as each may be served by a worker
+  process of its own. Chunks lie in the arena as they lie in the store, each is decoded once in the life
+  of the loader. If lanes and passes are left to be chosen, the order is then a full shuffle of all
+  windows: nothing is won by less.
 - *slots*: the arena is divided into slots of one block and its halo, the ``span - 1`` obs behind it
   that its last windows still need.
 
@@ -143,11 +144,13 @@ def make_plan(
         raise ConfigError(
             f"lanes ({lanes}) must be a multiple of lane_groups x world_size = {lane_groups} x {world_size}"
         )
-    whole = sizes.touched * sizes.bytes_per_obs <= limit
+    everything = sizes.touched * sizes.bytes_per_obs
+    whole = everything * lane_groups <= limit
     if passes == 0 and not whole:
+        each = f" in each of {lane_groups} lane groups, {everything * lane_groups} together"
         raise MemoryLimitError(
             f"memory_limit is {limit} bytes; a full shuffle (passes=0) needs everything that windows touch, "
-            f"{sizes.touched * sizes.bytes_per_obs} bytes: raise memory_limit, or use passes='auto'"
+            f"{everything} bytes{each if lane_groups > 1 else ''}: raise memory_limit, or use passes='auto'"
         )
     full = shuffle and whole and (passes == 0 or (passes == "auto" and lanes == "auto"))
     chunks = sorted(set(sizes.chunk))
@@ -214,11 +217,12 @@ def make_plan(
         least = 1 if lanes == "auto" or not shuffle else int(lanes) // share
         need = lane_groups * (least + ahead_of(least))
         if room < need:
-            all_of_it = sizes.touched * sizes.bytes_per_obs
+            all_of_it = everything * lane_groups
             if all_of_it <= need * slot_bytes:
                 raise MemoryLimitError(
                     f"memory_limit is {limit} bytes, the least that would do is {all_of_it}: all that "
-                    f"windows touch, {sizes.touched} obs x {sizes.bytes_per_obs} bytes, which is less than "
+                    f"windows touch, {sizes.touched} obs x {sizes.bytes_per_obs} bytes"
+                    f"{f' for each of {lane_groups} lane groups' * (lane_groups > 1)}, which is less than "
                     f"{need} slots of {slot} obs; raise memory_limit, lower lanes, or read fewer fields"
                 )
             raise MemoryLimitError(

@@ -95,7 +95,7 @@ class WindowStream:
         self._arena = arena
         self._loader: WindowLoader | None = None
         self._owner = (0, 0)  # process and world size that the loader was made for
-        self._plan: tuple[Any, ...] | None = None  # lanes, passes, blocks, bytes if whole: the trainer's
+        self._plan: tuple[Any, ...] | None = None  # lanes, passes, blocks: the trainer's
         self.world_size = 1
         """Ranks that share the order; set before the loader is used."""
         self.decoded_in: int | None = None
@@ -106,14 +106,11 @@ class WindowStream:
         """The loader of this process, opened on first use."""
         if self._loader is None or self._owner != (os.getpid(), self.world_size):
             self.close()
-            worker = find_worker()
             limit = parse_bytes(self.order.memory_limit)
-            if worker is None or self._plan is None:
+            if find_worker() is None or self._plan is None:
                 self._loader = self._open(limit, self.order)
             else:
-                lanes, passes, blocks, whole = self._plan
-                if whole and whole * worker[1] > limit:
-                    limit = min(limit, whole - 1)  # workers share the limit, none may hold everything
+                lanes, passes, blocks = self._plan
                 self._loader = self._open(
                     limit, replace(self.order, lanes=lanes, passes=passes, blocks=blocks)
                 )
@@ -259,8 +256,7 @@ class WindowStream:
 
     def __getstate__(self) -> dict[str, Any]:
         plan = self.loader.plan
-        whole = plan.arena_bytes if plan.whole else 0
-        chosen = (plan.lanes, plan.passes, plan.blocks, whole)
+        chosen = (plan.lanes, plan.passes, plan.blocks)
         return {**self.__dict__, "_loader": None, "decoded_in": None, "_plan": chosen}
 
 

@@ -37,7 +37,7 @@ def test_the_arena_never_exceeds_the_limit_and_lanes_fit_groups_and_ranks(
     assert plan.arena_bytes <= limit
     assert plan.lanes % (groups * ranks) == 0
     assert plan.whole or plan.slots >= plan.lanes // ranks + 1
-    assert plan.whole == (n * 4 <= limit)
+    assert plan.whole == (n * 4 * groups <= limit)
 
 
 @given(st.integers(1, 200_000), st.sampled_from(["auto", 4, 64]), st.sampled_from([2_000, 20_000, 1_000_000]))
@@ -112,3 +112,13 @@ def test_the_order_of_the_store_does_not_depend_on_the_number_of_ranks(limit, la
     options = {"batch_size": 32, "lanes": lanes, "passes": passes, "lane_groups": 2, "shuffle": False}
     plans = [make_plan(sizes(), limit, world_size=w, **options) for w in (1, 2, 4)]
     assert {(p.lanes, p.passes, p.blocks) for p in plans} == {(2, 1, plans[0].blocks)}
+
+
+def test_what_fits_once_but_not_for_each_lane_group_is_no_full_shuffle():
+    alone = make_plan(sizes(), 10**7, batch_size=32, lane_groups=1)
+    shared = make_plan(sizes(), 10**7, batch_size=32, lane_groups=2)
+    assert alone.full
+    assert not shared.whole
+    assert make_plan(sizes(), 2 * 8 * 10**6, batch_size=32, lane_groups=2).full
+    with pytest.raises(MemoryLimitError, match="8000000 bytes in each of 2 lane groups, 16000000 together"):
+        make_plan(sizes(), 10**7, batch_size=32, lane_groups=2, passes=0)

@@ -84,6 +84,14 @@ def test_workers_give_the_order_of_one_process_in_every_epoch(path, epochs, work
     assert [rows(batch) for batch in again] == got[-1][5:]
 
 
+def test_workers_share_a_limit_that_holds_everything_once_but_not_for_each(path):
+    # 1400 obs of 4 bytes and a little: what one process may hold, two may not
+    options = {"batch_size": 32, "lane_groups": 2, "fields": "x", "memory_limit": 8000, "seed": 5}
+    alone = [rows(batch) for batch in TrainingLoader(ZarrWindowDataset(path, W, **options))]
+    shared = TrainingLoader(ZarrWindowDataset(path, W, **options), num_workers=2)
+    assert [rows(batch) for batch in shared] == alone
+
+
 def test_a_plain_dataloader_needs_the_batch_for_an_exact_state(path, epochs):
     windows = dataset(path)
     loader = DataLoader(windows, batch_size=None, num_workers=2, multiprocessing_context="forkserver")

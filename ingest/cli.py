@@ -7,6 +7,7 @@ they mean is decided by :mod:`ingest.api`, which is imported when a verb runs.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ import typer
 from chunkstore.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["register"]
 
@@ -123,8 +124,16 @@ def _help(verb: str, about: str) -> str:
 
 
 def _add(group: typer.Typer, source: str, rows: tuple[_Row, ...], about: str) -> None:
+    names = [row[0] for row in (*rows, *_ENGINE)]
+
     def verb(**values: Any) -> int:
-        return _run(source, {row[0] for row in rows}, values)
+        from chunkstore.errors import ChunkstoreError
+
+        try:
+            return _run(source, {row[0] for row in rows}, values)
+        except ChunkstoreError as error:
+            error.args = tuple(_flags(a, names) if isinstance(a, str) else a for a in error.args)
+            raise
 
     parameters = [
         inspect.Parameter(
@@ -193,6 +202,21 @@ def _run(source: str, own: set[str], values: Mapping[str, Any]) -> int:
     if not quiet:
         _say(result.summary())
     return result.exit_code
+
+
+def _flags(message: str, names: Iterable[str]) -> str:
+    """Write options in a message as they are typed here: ``sequence_key=F`` as ``--sequence-key F``.
+
+    >>> _flags("give rate=8000; on_error and 'on_error' differ", ["rate", "on_error"])
+    "give --rate 8000; --on-error and 'on_error' differ"
+    """
+    for name in names:
+        end = r"(?:=|\b)" if "_" in name else "="
+        flag = "--" + name.replace("_", "-")
+        message = re.sub(
+            rf"(?<![\w'\"./-]){name}{end}", lambda m, f=flag: f + " " * m[0].endswith("="), message
+        )
+    return message
 
 
 def _length(text: str | None) -> int | str | None:

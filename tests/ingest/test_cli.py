@@ -10,6 +10,7 @@ import pytest
 
 import chunkstore
 from chunkstore.cli import run
+from ingest.recordings import make_avro
 
 
 @pytest.fixture
@@ -162,3 +163,11 @@ def test_every_option_of_a_source_is_an_option_of_its_verb(verb, module, options
     rows = {row[0] for row in getattr(cli, f"_{verb.upper()}")}
     found_by_the_scan = {"keys", "inner_obs"}
     assert rows == known - {"storage_options"} - found_by_the_scan
+
+
+def test_messages_name_options_as_they_are_typed(tmp_path, capsys):
+    make_avro(tmp_path / "readings", hours=20)
+    assert run(["ingest", "avro", str(tmp_path / "readings"), "-o", str(tmp_path / "s.zarr")]) == 2
+    told = capsys.readouterr().err
+    assert "--sequence-key FIELD" in told
+    assert "sequence_per" not in told

@@ -53,7 +53,7 @@ def train(batches, held_out, seed):
         return float(torch.nn.functional.mse_loss(mean(held_out[0]), held_out[1]))
 
 
-def compare(seeds=5):
+def compare(seeds=20):
     """Return held-out losses by order: of each seed, their mean, and against the full shuffle."""
     import torch
 
@@ -99,11 +99,14 @@ def compare(seeds=5):
             "order of the store": lambda seed: ours(seed, shuffle=False),
         }
         losses = {name: [train(make(s), held_out, s) for s in range(seeds)] for name, make in orders.items()}
-    base = statistics.mean(losses["full shuffle"])
+    full = np.array(losses["full shuffle"])
+    base = float(full.mean())
     return {
         name: {
             "mean": statistics.mean(v),
             "against full shuffle": statistics.mean(v) / base - 1,
+            # of the difference from the full shuffle of the same seed, thus of the same first weights
+            "standard error": float(np.std(v - full, ddof=1)) / base / len(v) ** 0.5 if len(v) > 1 else None,
             "std of seeds": statistics.pstdev(v) / base,
         }
         for name, v in losses.items()
@@ -118,7 +121,7 @@ def cut(values, starts):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--quick", action="store_true")
     asked = parser.parse_args()
     print(json.dumps(compare(2 if asked.quick else asked.seeds), indent=1))

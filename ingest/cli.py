@@ -211,11 +211,11 @@ def _flags(message: str, names: Iterable[str]) -> str:
     "give --rate 8000; --on-error and 'on_error' differ"
     """
     for name in names:
-        end = r"(?:=|\b)" if "_" in name else "="
         flag = "--" + name.replace("_", "-")
-        message = re.sub(
-            rf"(?<![\w'\"./-]){name}{end}", lambda m, f=flag: f + " " * m[0].endswith("="), message
-        )
+        before = rf"(?<![\w'\"./-]){name}"
+        message = re.sub(before + "=", flag + " ", message)
+        if "_" in name:
+            message = re.sub(before + r"\b", flag, message)
     return message
 
 

@@ -13,7 +13,7 @@ from chunkstore.report import ReportOptions, write_report
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from browser import needs_chromium, visit  # noqa: E402 - lies one folder up
+from browser import needs_chromium, visit
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ stand on it. numpy only.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -65,13 +65,36 @@ def resolve_stores(stores: Any, storage_options: Mapping[str, Any] | None = None
     """
     from chunkstore.store import ChunkStore, open_store
 
-    many = [stores] if isinstance(stores, (str, os.PathLike, ChunkStore)) else list(stores)
+    if isinstance(stores, (str, os.PathLike, ChunkStore)):
+        stores = [stores]
+    elif not isinstance(stores, Iterable):
+        raise ConfigError(f"stores must be a path, a URL, an open store or several of them, got {stores!r}")
+    many = list(stores)
     if not many:
         raise ConfigError("there is no store to read; give the path of at least one")
     return tuple(
         one if isinstance(one, ChunkStore) else open_store(one, storage_options=storage_options)
         for one in many
     )
+
+
+def check_plain(dtype: Any, transform: Any, **numbers: Any) -> None:
+    """Refuse at the door what would fail deep inside.
+
+    Raises
+    ------
+    ConfigError
+        If one of ``numbers`` is no whole number, numpy has no such dtype, or the transform cannot be called.
+    """
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            raise ConfigError(f"{name} must be a whole number, got {value!r}")
+    try:
+        np.dtype(dtype)
+    except TypeError as error:
+        raise ConfigError(f"numpy has no dtype {dtype!r}; use 'float32', say, or None") from error
+    if transform is not None and not callable(transform):
+        raise ConfigError(f"transform must be a function of a batch, got {transform!r}")
 
 
 def channel_names(store: ChunkStore, fields: Sequence[str]) -> tuple[str, ...]:

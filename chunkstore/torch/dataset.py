@@ -19,7 +19,7 @@ from chunkstore.distributed import Place, find_place, find_worker
 from chunkstore.epochs import EpochClock
 from chunkstore.errors import ConfigError, ForkError, StateError
 from chunkstore.provenance import Where, locate_batch
-from chunkstore.recipe import chosen_sampling, plan_recipe, resolve_stores
+from chunkstore.recipe import check_plain, chosen_sampling, plan_recipe, resolve_stores
 from chunkstore.state import Position, Rotation, make_state, read_state
 from chunkstore.stream import Order, WindowStream
 from chunkstore.torch.device import DeviceArena
@@ -171,6 +171,9 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         if channels not in {"first", "last"}:
             raise ConfigError(f"channels must be 'first' or 'last', got {channels!r}")
         find_place(rank, world_size)  # refuse now what cannot be
+        check_plain(
+            dtype, transform, window=window, stride=stride, batch_size=batch_size, seed=seed, ahead=ahead
+        )
         recipe = plan_recipe(
             resolve_stores(stores, storage_options),
             window,

@@ -487,3 +487,21 @@ def test_no_store_at_all_is_refused():
 def test_the_names_are_public():
     assert chunkstore.ZarrWindowDataset is ZarrWindowDataset
     assert np.all([hasattr(chunkstore, n) for n in ("WindowDataset", "ZarrWindowDataset")])
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"window": 2.5}, "window must be a whole number, got 2.5"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number"),
+        ({"seed": "a"}, "seed must be a whole number, got 'a'"),
+        ({"dtype": "float31"}, "numpy has no dtype 'float31'"),
+        ({"transform": 3}, "transform must be a function"),
+        ({"stores": 3}, "stores must be a path"),
+        ({"stores": None}, "stores must be a path"),
+    ],
+)
+def test_what_is_of_the_wrong_kind_is_refused_by_name(store, options, named):
+    options = {"stores": store, "window": W, **options}
+    with pytest.raises(ConfigError, match=named):
+        ZarrWindowDataset(options.pop("stores"), options.pop("window"), **options)

@@ -202,7 +202,8 @@ class _Stager:
         if runs is not None:
             return None, runs[0], runs[1], None
         codes = buffer.codes_array()
-        ranks = rank[codes]
+        # numpy sorts numbers of 16 bits by counting them: several times faster, and in the same order
+        ranks = (rank.astype(np.uint16) if rank.size <= 1 << 16 else rank)[codes]
         order = np.argsort(ranks, kind="stable") if times is None else np.lexsort((times, ranks))
         if times is not None:
             times = times[order]

@@ -49,7 +49,10 @@ def guided(name: str, seconds: float, corpus: Path) -> None:
     }[name]
     with atheris.instrument_imports(include=instrument, exclude=list(COMPILED)):
         from fuzz.targets import TARGETS
-    target = TARGETS[name]
+
+        target = TARGETS[name]
+        for seed in target.seeds():
+            target.run(seed)  # modules are imported at their first use; and kernels are compiled now
     folder = corpus / name
     folder.mkdir(parents=True, exist_ok=True)
     known = ROOT / "tests/fuzz/inputs" / name
@@ -58,7 +61,6 @@ def guided(name: str, seconds: float, corpus: Path) -> None:
     words = corpus / f"{name}.dict"
     quoted = ("".join(f"\\x{b:02x}" for b in word) for word in target.words)
     words.write_text("".join(f'"{word}"\n' for word in quoted))
-    target.run(target.seeds()[0])  # compiled kernels are compiled before the clock runs
     options = [
         f"-max_total_time={seconds:.0f}",
         "-timeout=60",

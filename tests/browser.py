@@ -45,7 +45,7 @@ def visit(
     whole: bool = False,
 ) -> Visit:
     """Open a file, wait until the expression ``ready`` is true, evaluate ``ask``, and take a picture."""
-    with tempfile.TemporaryDirectory(prefix="chromium-") as profile:
+    with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
         child = subprocess.Popen(
             [
                 CHROMIUM,

@@ -494,7 +494,7 @@ def test_a_damaged_or_deleted_shard_of_a_real_store_is_named(tmp_path, damage):
 
 
 def decode_threads():
-    return [t for t in threading.enumerate() if t.name.startswith("chunkstore-decode")]
+    return [t for t in threading.enumerate() if t.name.startswith("chunkstore-decode-")]
 
 
 def open_files():

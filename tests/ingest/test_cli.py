@@ -63,7 +63,7 @@ def test_damage_ends_with_3_and_a_report(folder, tmp_path, capsys):
         (["nowhere"], "no such file"),
         (["{in}", "--codec", "zip"], "zip"),
         (["{in}", "--memory-limit", "1MiB"], "memory limit is 1 MiB"),
-        (["{in}", "--max-bad", "lots"], "max_bad"),
+        (["{in}", "--max-bad", "lots"], "--max-bad"),
         (["{in}", "--resume", "--overwrite"], "exclude each other"),
         (["{in}", "--chunk", "zwölf"], "not a size"),
     ],

@@ -220,6 +220,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
             for key, scale in (("x", recipe.x_scale), ("y", recipe.y_scale))
             if scale is not None
         )
+        _ = self._loader  # what cannot work, such as a window that is too long, is said here and now
 
     def _arena(self) -> Any:
         return "numpy" if self.device is None else DeviceArena(self.device)

@@ -505,3 +505,18 @@ def test_what_is_of_the_wrong_kind_is_refused_by_name(store, options, named):
     options = {"stores": store, "window": W, **options}
     with pytest.raises(ConfigError, match=named):
         ZarrWindowDataset(options.pop("stores"), options.pop("window"), **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "told"),
+    [
+        ({"split": "nope"}, UnknownNameError, "nope"),
+        ({"window": 10**6}, ConfigError, "1000000 obs"),
+        ({"memory_limit": "1kB"}, ConfigError, "memory_limit is 1000 bytes"),
+        ({"sampling": "zzz"}, ConfigError, "zzz"),
+    ],
+)
+def test_what_cannot_work_is_said_when_the_dataset_is_made(store, given, error, told):
+    options = {"window": W, "batch_size": 8} | given
+    with pytest.raises(error, match=told):
+        ZarrWindowDataset(store, **options)

@@ -259,6 +259,7 @@ def finish_store(
     attributes = {k: v for k, v in skeleton.attrs.items() if k != "chunkstore"}
     coordinates = ["id", *[c.name for c in table], *filter(None, [time_field(skeleton.fields)])]
     attributes |= {**more, "coordinates": " ".join(coordinates), "chunkstore": own}
+    place.sweep()  # before the root says complete: whoever is killed after that is not run again
     write_root(place, attributes, arrays)
     place.sweep()
 

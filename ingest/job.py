@@ -281,6 +281,7 @@ class _Work:
 
     def _again(self, plan: Plan, scratch: str) -> IngestResult:
         """Return the report of a store that is complete, made anew if it is missing."""
+        self.place.sweep()  # an earlier run may have been killed in its very last step
         report = self.ledger.get_json("report.json")
         if not isinstance(report, dict) or type(report.get("exit_code")) is not int:
             done, more, count = self._kept()

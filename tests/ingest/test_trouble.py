@@ -26,7 +26,7 @@ from chunkstore.errors import (
     SourceChangedError,
     StoreExistsError,
 )
-from chunkstore.places import open_place
+from chunkstore.places import PARTIAL, LocalPlace, open_place
 from chunkstore.skeleton import StoreSkeleton
 from ingest.folder import open_folder
 from ingest.ledger import Lock, ledger_url
@@ -135,6 +135,52 @@ def test_resume_of_a_finished_job_does_nothing(folder, tmp_path, wanted):
     again = run(folder, tmp_path / "o.zarr", resume=True)
     assert again.report == first.report
     check(tmp_path / "o.zarr", wanted)
+
+
+class PowerOff(BaseException):
+    """The end of a process at once, as far as one can be had inside one."""
+
+
+@pytest.mark.parametrize("back", range(1, 9))
+def test_two_ends_at_the_worst_moments_leave_nothing_behind(folder, tmp_path, monkeypatch, wanted, back):
+    """The first in the middle of one of the last writes, the second as soon as the store is complete."""
+    out, put = str(tmp_path / "a.zarr"), LocalPlace.put
+    ours: list[str] = []
+
+    def count(self, key, data):
+        ours.append(key)
+        put(self, key, data)
+
+    monkeypatch.setattr(LocalPlace, "put", count)
+    run(folder, str(tmp_path / "count.zarr"))
+    last = len(ours) - back
+    ours.clear()
+
+    def half(self, key, data):
+        ours.append(key)
+        if len(ours) - 1 == last:
+            left = Path(self.root, PARTIAL, *key.split("/"), "99-99")
+            left.parent.mkdir(parents=True, exist_ok=True)
+            left.write_bytes(bytes(data)[:7])
+            raise PowerOff
+        put(self, key, data)
+
+    def complete(self, key, data):
+        put(self, key, data)
+        if key == "zarr.json" and b'"complete"' in bytes(data):
+            raise PowerOff
+
+    monkeypatch.setattr(LocalPlace, "put", half)
+    with pytest.raises(PowerOff):
+        run(folder, out)
+    monkeypatch.setattr(LocalPlace, "put", complete)
+    with pytest.raises(PowerOff):
+        run(folder, out, resume=True)
+    assert [p for p in Path(out, PARTIAL).rglob("*") if p.is_file()] == []
+    monkeypatch.setattr(LocalPlace, "put", put)
+    run(folder, out, resume=True)
+    assert not Path(out, PARTIAL).exists()
+    check(out, wanted)
 
 
 def test_resume_of_nothing_starts(folder, tmp_path, wanted):

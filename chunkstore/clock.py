@@ -28,7 +28,17 @@ if TYPE_CHECKING:
     from chunkstore.segments import Segments
     from chunkstore.store import ChunkStore
 
-__all__ = ["Clock", "FieldClock", "RateClock", "clock_of", "parse_duration", "parse_units", "time_field"]
+__all__ = [
+    "Clock",
+    "FieldClock",
+    "RateClock",
+    "clock_of",
+    "decode_times",
+    "parse_duration",
+    "parse_units",
+    "sample_rates",
+    "time_field",
+]
 
 #: Obs whose times are held at once.
 _BLOCK: Final = 1 << 20
@@ -56,6 +66,9 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _UNKNOWN: Final = -2
 _LEAST: Final = -(2**63)
 _MOST: Final = 2**63 - 1
+#: Seconds on either side of 1970 that nanoseconds can count.
+_REACH: Final = 9.2e9
+_NAT: Final = np.datetime64("NaT", "ns")
 
 
 def _unit(text: str) -> int | None:
@@ -115,8 +128,13 @@ def parse_instant(value: Any) -> int | None:
         try:
             value = dt.datetime.fromisoformat(value.strip().removesuffix(" UTC"))
         except ValueError:
+            text = value.strip().removesuffix("Z").replace(" ", "T")
+            if (
+                not text[:5].strip("+-").isdecimal()
+            ):  # numpy takes "now", "today" and "NaT" for instants as well
+                return None
             try:  # more digits of a second than datetime holds, or hours of one digit
-                return parse_instant(np.datetime64(value.strip().removesuffix("Z").replace(" ", "T")))
+                return parse_instant(np.datetime64(text))
             except ValueError:
                 return None
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
@@ -138,6 +156,30 @@ def parse_units(units: str | None) -> tuple[int, int] | None:
     unit, since, origin = (units or "").partition(" since ")
     scale, zero = _unit(unit), parse_instant(origin)
     return None if not since or scale is None or zero is None else (scale, zero)
+
+
+def decode_times(values: NDArray[Any], units: str | None) -> NDArray[np.datetime64] | None:
+    """Return datetime64[ns] of integers in CF units such as ``"milliseconds since 1970-01-01"``.
+
+    None where the units say no calendar time; NaT where nanoseconds cannot count so far.
+
+    Examples
+    --------
+    >>> decode_times(np.array([1500, 2**62]), "milliseconds since 2013-01-01")
+    array(['2013-01-01T00:00:01.500000000',                           'NaT'],
+          dtype='datetime64[ns]')
+    """
+    found = parse_units(units)
+    return None if found is None else _decode(values, *found)
+
+
+def _decode(values: NDArray[Any], scale: int, origin: int) -> NDArray[np.datetime64]:
+    least = min(_MOST, max(_LEAST, -((_MOST + origin) // scale)))
+    most = min(_MOST, max(_LEAST, (_MOST - origin) // scale))
+    whole = values.astype(np.int64)
+    wrapped = (origin - _LEAST) % 2**64 + _LEAST  # sums that fit are right even where their parts do not
+    counted = (whole * scale + wrapped).view("datetime64[ns]")
+    return np.where((whole >= least) & (whole <= most), counted, _NAT)
 
 
 def show_instant(nanoseconds: int) -> str:
@@ -188,6 +230,21 @@ class Clock:
         self, segments: Segments, part: NDArray[np.int64], parts: int
     ) -> list[tuple[int, int] | None]:
         """Return the first and last instant of the segments of each part."""
+        raise NotImplementedError
+
+    def times(self, sequence: NDArray[np.int64], obs: NDArray[np.int64]) -> NDArray[np.datetime64]:
+        """Return when obs were, which are counted from the start of their sequence.
+
+        Parameters
+        ----------
+        sequence, obs : int64[n]
+            Which sequence, and which obs in it.
+
+        Returns
+        -------
+        datetime64[ns][n]
+            NaT where the time is not known.
+        """
         raise NotImplementedError
 
     def cut(
@@ -259,6 +316,21 @@ class FieldClock(Clock):
                 first, last = self._own(int(mine.min())), self._own(int(mine.max()))
                 old = found[i]
                 found[i] = (first, last) if old is None else (min(first, old[0]), max(last, old[1]))
+        return found
+
+    def times(self, sequence: NDArray[np.int64], obs: NDArray[np.int64]) -> NDArray[np.datetime64]:  # noqa: D102
+        at = self.store.sequences.offsets[sequence] + obs
+        found = _decode(self._read(self.name, at), self.scale, self.origin)
+        mask = self.store.masks.get(self.name)
+        return found if mask is None else np.where(self._read(mask, at), found, _NAT)
+
+    def _read(self, field: str, at: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the values of single obs."""
+        dtype = self.store.fields[self.name].np_dtype if field == self.name else np.dtype(bool)
+        found = np.empty(len(at), dtype)
+        self.store.read_ranges(
+            field, at.tolist(), (at + 1).tolist(), [found[i : i + 1] for i in range(len(at))]
+        )
         return found
 
     def cut(  # noqa: D102 - said in Clock
@@ -377,6 +449,12 @@ class RateClock(Clock):
             found.append((int(first.min()), int(last.max())))
         return found
 
+    def times(self, sequence: NDArray[np.int64], obs: NDArray[np.int64]) -> NDArray[np.datetime64]:  # noqa: D102
+        found = np.full(len(sequence), _NAT)
+        known = ~np.isnan(self.rate[sequence])
+        found[known] = self._time(sequence[known], obs[known]).view("datetime64[ns]")
+        return found
+
     def cut(  # noqa: D102 - said in Clock
         self, cuts: Sequence[int], parts: int, embargo: int, margin: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -459,21 +537,34 @@ def clock_of(store: ChunkStore) -> Clock | None:
     begin: NDArray[Any] = table.column("start_time")
     if begin.dtype.kind not in "iuf":
         return None
-    rate = _rates(store)
-    known = np.isfinite(begin.astype(np.float64)) & (rate > 0)
+    rate = sample_rates(store)
+    begins = np.asarray(begin, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        lasts = np.diff(table.offsets) / rate
+    known = (np.abs(begins) < _REACH / 2) & (lasts < _REACH / 2)  # what nanoseconds can count; NaN is neither
     if not known.any():
         return None
-    whole = np.rint(np.where(known, begin, 0).astype(np.float64) * 1e6).astype(np.int64) * 1000
+    whole = np.rint(np.where(known, begins, 0) * 1e6).astype(np.int64) * 1000
     return RateClock(store, "start_time", whole, np.where(known, rate, np.nan))
 
 
-def _rates(store: ChunkStore) -> NDArray[np.float64]:
-    """Return the sample rate of each sequence in Hz, NaN where nothing states one."""
-    if "sample_rate" in store.sequences.columns:
-        column = store.sequences.column("sample_rate")
-        if column.dtype.kind in "iuf":
-            return np.asarray(column, dtype=np.float64)
+def sample_rates(store: ChunkStore) -> NDArray[np.float64]:
+    """Return the sample rate of each sequence in Hz, NaN where nothing states one that is positive.
+
+    It is the column ``sample_rate``, else the attribute of that name of a field or of the store.
+
+    Examples
+    --------
+    >>> from chunkstore import examples
+    >>> sample_rates(examples.small_store()).shape
+    (3,)
+    """
+    columns = store.sequences.columns
+    if "sample_rate" in columns and store.sequences.column("sample_rate").dtype.kind in "iuf":
+        rates = np.asarray(store.sequences.column("sample_rate"), dtype=np.float64)
+        return np.where((rates > 0) & np.isfinite(rates), rates, np.nan)
     for attrs in (*(spec.attrs for spec in store.fields.values()), store.attrs):
-        if "sample_rate" in attrs:
-            return np.full(store.n_sequences, float(attrs["sample_rate"]))
+        rate = attrs.get("sample_rate")
+        if isinstance(rate, (int, float)) and 0 < rate < math.inf:
+            return np.full(store.n_sequences, float(rate))
     return np.full(store.n_sequences, np.nan)

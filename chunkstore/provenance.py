@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chunkstore.clock import time_field
+from chunkstore.clock import clock_of, sample_rates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,11 +65,10 @@ def locate_batch(stores: Sequence[ChunkStore], batch: Mapping[str, Any]) -> Wher
         table = stores[at].sequences
         for row in rows.tolist():
             ids[row] = str(table.ids[sequence[row]])
-        rates = _rates(stores[at], sequence[rows])
-        seconds[rows] = start[rows] / rates
-        found = _times(stores[at], sequence[rows], start[rows], rates)
-        if found is not None:
-            times[rows] = found
+        seconds[rows] = start[rows] / sample_rates(stores[at])[sequence[rows]]
+        clock = clock_of(stores[at])
+        if clock is not None:
+            times[rows] = clock.times(sequence[rows], start[rows])
     urls = tuple(str(stores[at].url) for at in store.tolist())
     return Where(
         urls,
@@ -79,69 +78,3 @@ def locate_batch(stores: Sequence[ChunkStore], batch: Mapping[str, Any]) -> Wher
         None if np.isnat(times).all() else times,
         None if np.isnan(seconds).all() else seconds,
     )
-
-
-_UNITS = {
-    "seconds": 10**9,
-    "milliseconds": 10**6,
-    "microseconds": 10**3,
-    "nanoseconds": 1,
-    "minutes": 60 * 10**9,
-    "hours": 3600 * 10**9,
-    "days": 86400 * 10**9,
-}
-
-
-def decode_times(values: npt.NDArray[Any], units: str | None) -> npt.NDArray[np.datetime64] | None:
-    """Return datetime64[ns] of integers in CF units such as ``"milliseconds since 1970-01-01"``.
-
-    None where the units say no calendar time.
-
-    Examples
-    --------
-    >>> decode_times(np.array([1500]), "milliseconds since 2013-01-01")
-    array(['2013-01-01T00:00:01.500000000'], dtype='datetime64[ns]')
-    """
-    unit, since, origin = (units or "").partition(" since ")
-    if not since or unit not in _UNITS:
-        return None
-    zero = np.datetime64(origin.strip().removesuffix("Z").removesuffix("UTC").strip().replace(" ", "T"), "ns")
-    return np.asarray(zero + (values.astype(np.int64) * _UNITS[unit]).astype("timedelta64[ns]"))
-
-
-def _rates(store: ChunkStore, sequence: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return the sample rate of sequences in Hz, NaN where nothing states one."""
-    table = store.sequences
-    if "sample_rate" in table.columns:
-        rates = np.asarray(table.column("sample_rate"), np.float64)[sequence]
-        return np.where(rates > 0, rates, np.nan)
-    stated = [
-        a["sample_rate"]
-        for a in (*(f.attrs for f in store.fields.values()), store.attrs)
-        if "sample_rate" in a
-    ]
-    return np.full(len(sequence), float(stated[0]) if stated else np.nan)
-
-
-def _times(
-    store: ChunkStore,
-    sequence: npt.NDArray[np.int64],
-    start: npt.NDArray[np.int64],
-    rates: npt.NDArray[np.float64],
-) -> npt.NDArray[np.datetime64] | None:
-    """Return the time of some obs: read from the clock field, else start time and rate."""
-    clock = time_field(store.fields)
-    if clock is not None:
-        at = store.sequences.offsets[sequence] + start
-        outs = [np.empty(1, store.fields[clock].np_dtype) for _ in at]
-        store.read_ranges(clock, at.tolist(), (at + 1).tolist(), outs)
-        return decode_times(np.concatenate(outs), store.fields[clock].units)
-    if "start_time" not in store.sequences.columns:
-        return None
-    began = np.asarray(store.sequences.column("start_time"))[sequence]
-    if began.dtype.kind not in "iuf":
-        return None
-    known = np.isfinite(began) & np.isfinite(rates)
-    whole = np.rint(np.where(known, began, 0) * 1e6).astype("datetime64[us]").astype("datetime64[ns]")
-    steps = np.rint(np.where(known, start * (1e9 / rates), 0)).astype("timedelta64[ns]")
-    return np.where(known, whole + steps, np.datetime64("NaT", "ns"))

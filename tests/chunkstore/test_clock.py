@@ -11,8 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import chunkstore
 from chunkstore import ConfigError, FieldSpec, StoreWriter, open_store, verify_store
-from chunkstore.clock import clock_of, parse_duration, parse_instant, parse_units, time_field
+from chunkstore.clock import (
+    clock_of,
+    decode_times,
+    parse_duration,
+    parse_instant,
+    parse_units,
+    sample_rates,
+    time_field,
+)
 from chunkstore.recipe import _default_fields
 
 _names = itertools.count()
@@ -252,3 +261,53 @@ def test_a_clock_of_any_name_cuts_by_time_is_a_coordinate_and_no_channel():
     assert "ts" in store.to_xarray().coords
     assert store.sequence("a").coords["ts"].values[3] == np.datetime64("1970-01-01T00:00:00.003")
     assert _default_fields(store) == ("x",)
+
+
+@pytest.mark.parametrize("text", ["now", "today", "NaT", "", "since"])
+def test_words_are_no_instants(text):
+    assert parse_instant(text) is None
+    assert parse_units(f"seconds since {text}") is None
+
+
+def test_instants_that_nanoseconds_cannot_count_are_unknown():
+    most = 2**63 - 1
+    given = np.array([most // 10**9, most // 10**9 + 1, -(most // 10**9) - 1, most], np.int64)
+    assert np.isnat(decode_times(given, "seconds since 1970-01-01")).tolist() == [False, True, True, True]
+    # an origin beyond what nanoseconds count, from which the values lead back (Julian days of 1970)
+    back = decode_times(np.array([-2914695]), "days since 9950-03-03")
+    assert back[0] == np.datetime64("9950-03-03") - np.timedelta64(2914695, "D")
+
+
+@pytest.mark.parametrize("rate", ["fast", None, -1.0, 0, float("nan"), True, [1]])
+def test_a_rate_that_is_none_is_not_known(rate):
+    url = "memory://clock-forged-rate"
+    field = FieldSpec("x", "float32", attrs={"sample_rate": rate})
+    try:
+        with chunkstore.StoreWriter(url, [field], overwrite=True) as out:
+            out.write("a", {"x": np.zeros(4)}, columns={"start_time": 1.5})
+    except chunkstore.ChunkstoreError:
+        return  # not even written
+    store = chunkstore.open_store(url)
+    known = 1.0 if rate is True else np.nan
+    np.testing.assert_equal(sample_rates(store), [known])
+    assert (clock_of(store) is None) == np.isnan(known)
+
+
+def test_starts_and_rates_beyond_all_clocks_are_unknown_and_not_wrapped():
+    url = "memory://clock-far"
+    with chunkstore.StoreWriter(url, {"x": "f4"}, overwrite=True) as out:
+        for i, (start, rate) in enumerate([(0.0, 2.0), (1e30, 2.0), (0.0, 1e-300), (-1e12, 1.0)]):
+            out.write(f"s{i}", {"x": np.zeros(4)}, columns={"start_time": start, "sample_rate": rate})
+    clock = clock_of(chunkstore.open_store(url))
+    times = clock.times(np.arange(4), np.full(4, 3))
+    assert np.isnat(times).tolist() == [False, True, True, True]
+    assert times[0] == np.datetime64("1970-01-01T00:00:01.5")
+
+
+def test_a_time_that_is_missing_is_not_told():
+    url = "memory://clock-missing"
+    fields = [FieldSpec("time", "int64", units="seconds since 1970-01-01", nullable=True)]
+    with chunkstore.StoreWriter(url, fields, overwrite=True) as out:
+        out.write("a", {"time": np.ma.masked_array([1, 2, 3], [False, True, False])})
+    clock = clock_of(chunkstore.open_store(url))
+    assert np.isnat(clock.times(np.zeros(3, np.int64), np.arange(3))).tolist() == [False, True, False]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import chunkstore
+from chunkstore.clock import decode_times
 from chunkstore.layout import FieldSpec
-from chunkstore.provenance import decode_times, locate_batch
+from chunkstore.provenance import locate_batch
 
 BATCH = {"sequence": np.array([1, 0, 1]), "start": np.array([0, 2, 3]), "length": np.array([2, 2, 1])}
 

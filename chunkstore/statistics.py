@@ -16,11 +16,15 @@ import numpy as np
 from chunkstore.errors import ConfigError, FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["FieldStatistics"]
+__all__ = ["FieldStatistics", "Gathering"]
+
+#: count, nulls, infinite, min, max, mean and m2 of one item
+_Item = tuple[int, int, int, int | float | None, int | float | None, float, float]
+_NOTHING: _Item = (0, 0, 0, None, None, 0.0, 0.0)
 
 _BLOCK = 1 << 16
 #: Integers up to here are float64 values.
@@ -68,43 +72,9 @@ class FieldStatistics:
     def from_values(cls, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> FieldStatistics:
         """Gather from values [n] or [n, items]; ``valid`` [n] or [n, items] is False at nulls."""
         values = np.asarray(values)
-        if valid is not None and np.asarray(valid).shape[:1] != values.shape[:1]:
-            raise ConfigError(f"a mask of {np.asarray(valid).shape} does not fit values of {values.shape}")
-        result = cls.empty(values.shape[1] if values.ndim == 2 else 0)
-        for low in range(0, len(values), _BLOCK):  # blocks bound the memory of the float64 copies
-            part = values[low : low + _BLOCK]
-            mask = None if valid is None else np.asarray(valid)[low : low + _BLOCK]
-            result = result.merge(cls._block(part, mask))
-        return result
-
-    @classmethod
-    def _block(cls, values: NDArray[Any], valid: NDArray[np.bool_] | None) -> FieldStatistics:
-        columns = [values] if values.ndim == 1 else [values[:, i] for i in range(values.shape[1])]
-        found = []
-        for i, column in enumerate(columns):
-            keep = None if valid is None else (valid if valid.ndim == 1 else valid[:, i])
-            known = column if keep is None else column[keep]
-            infinite = 0
-            finite = known
-            # NaN and infinity show in the extremes: data without them, the common case, is not copied
-            low, high = _ends(known)
-            if known.dtype.kind == "f" and low is not None and not np.isfinite([low, high]).all():
-                known = known[~np.isnan(known)]
-                ok = np.isfinite(known)
-                infinite = int(len(known) - np.count_nonzero(ok))
-                finite = known if not infinite else known[ok]
-                low, high = _ends(known)
-            base = 0
-            if known.dtype.kind in "iu" and low is not None and high is not None and max(-low, high) > _EXACT:
-                base = int(low)  # instants in nanoseconds: float64 holds their differences, not themselves
-                finite = known.astype(np.uint64) - np.array(low, known.dtype).astype(np.uint64)
-            mean, m2 = _moments(finite) if len(finite) else (0.0, 0.0)
-            mean += base
-            found.append((len(known), len(column) - len(known), infinite, low, high, mean, m2))
-        if not found:
-            return cls((), (), (), (), (), (), (), True)
-        counts, nulls, infinite_counts, lows, highs, means, m2s = zip(*found, strict=True)
-        return cls(counts, nulls, infinite_counts, lows, highs, means, m2s, values.ndim == 2)
+        gathering = Gathering(values.shape[1] if values.ndim == 2 else 0, vector=values.ndim == 2)
+        gathering.add(values, valid)
+        return gathering.result()
 
     def merge(self, other: FieldStatistics) -> FieldStatistics:
         """Return the statistics of both; the order matters to the last bit only."""
@@ -112,29 +82,19 @@ class FieldStatistics:
             raise ConfigError(
                 f"statistics of {len(self.counts)} and {len(other.counts)} items cannot be merged"
             )
-        means, m2s = [], []
-        for i in range(len(self.counts)):
-            a = self.counts[i] - self.infinite_counts[i]
-            b = other.counts[i] - other.infinite_counts[i]
-            if not a or not b:
-                means.append(self.means[i] if a else other.means[i])
-                m2s.append(self.m2s[i] if a else other.m2s[i])
-                continue
-            delta = other.means[i] - self.means[i]
-            if math.isinf(delta):  # values near the end of float64
-                means.append(self.means[i] * (a / (a + b)) + other.means[i] * (b / (a + b)))
-            else:
-                means.append(self.means[i] + delta * (b / (a + b)))
-            m2s.append(self.m2s[i] + other.m2s[i] + delta * delta * (a * (b / (a + b))))
-        return FieldStatistics(
-            tuple(map(sum, zip(self.counts, other.counts, strict=True))),
-            tuple(map(sum, zip(self.null_counts, other.null_counts, strict=True))),
-            tuple(map(sum, zip(self.infinite_counts, other.infinite_counts, strict=True))),
-            tuple(_pick(min, a, b) for a, b in zip(self.minima, other.minima, strict=True)),
-            tuple(_pick(max, a, b) for a, b in zip(self.maxima, other.maxima, strict=True)),
-            tuple(means),
-            tuple(m2s),
-            self.vector,
+        pairs = zip(self._items(), other._items(), strict=True)
+        return _made([_merged(a, b) for a, b in pairs], self.vector)
+
+    def _items(self) -> Iterator[_Item]:
+        return zip(
+            self.counts,
+            self.null_counts,
+            self.infinite_counts,
+            self.minima,
+            self.maxima,
+            self.means,
+            self.m2s,
+            strict=True,
         )
 
     def _shown(self, values: tuple[Any, ...]) -> Any:
@@ -227,26 +187,149 @@ class FieldStatistics:
             raise FormatError(f"statistics {found!r:.120} cannot be understood: {err}") from None
 
 
+class Gathering:
+    """Statistics of values that come in pieces: the same bits however they are cut.
+
+    Examples
+    --------
+    >>> gathering = Gathering()
+    >>> for piece in np.split(np.arange(100_000.0), [7, 70_000]):
+    ...     gathering.add(piece)
+    >>> gathering.result() == FieldStatistics.from_values(np.arange(100_000.0))
+    True
+    """
+
+    def __init__(self, items: int = 0, *, vector: bool | None = None) -> None:
+        self._vector = items > 0 if vector is None else vector
+        self._items: list[_Item] = [_NOTHING] * (items if self._vector else 1)
+        self._held: list[tuple[NDArray[Any], NDArray[np.bool_] | None]] = []
+        self._rows = 0
+        self._room = np.empty(0)
+
+    def add(self, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> None:
+        """Take values [n] or [n, items], and where they are not null, bool [n] or [n, items].
+
+        Raises
+        ------
+        ConfigError
+            If mask and values differ in length.
+        """
+        values = np.asarray(values)
+        valid = None if valid is None else np.asarray(valid)
+        if valid is not None and valid.shape[:1] != values.shape[:1]:
+            raise ConfigError(f"a mask of {valid.shape} does not fit values of {values.shape}")
+        low = 0
+        while low < len(values):
+            high = min(len(values), low + _BLOCK - self._rows)
+            part, mask = values[low:high], None if valid is None else valid[low:high]
+            low = high
+            if len(part) == _BLOCK:
+                self._block(part, mask)  # blocks bound the memory of the float64 copies
+                continue
+            self._held.append((part.copy(), None if mask is None else mask.copy()))
+            self._rows += len(part)
+            if self._rows == _BLOCK:
+                self._flush()
+
+    def _flush(self) -> None:
+        if not self._held:
+            return
+        whole = np.concatenate([values for values, _ in self._held])
+        mask = None
+        if any(valid is not None for _, valid in self._held):
+            masks = [np.ones(v.shape[:1], bool) if m is None else m for v, m in self._held]
+            mask = np.concatenate(masks)
+        self._held, self._rows = [], 0
+        self._block(whole, mask)
+
+    def result(self) -> FieldStatistics:
+        """Return the statistics of all that came."""
+        self._flush()
+        return _made(self._items, self._vector)
+
+    def _block(self, values: NDArray[Any], valid: NDArray[np.bool_] | None) -> None:
+        columns = [values] if values.ndim == 1 else [values[:, i] for i in range(values.shape[1])]
+        for i, column in enumerate(columns):
+            keep = None if valid is None else (valid if valid.ndim == 1 else valid[:, i])
+            self._items[i] = _merged(self._items[i], self._column(column, keep))
+
+    def _column(self, column: NDArray[Any], keep: NDArray[np.bool_] | None) -> _Item:
+        known = column if keep is None else column[keep]
+        infinite = 0
+        finite = known
+        # NaN and infinity show in the extremes: data without them, the common case, is not copied
+        low, high = _ends(known)
+        if known.dtype.kind == "f" and low is not None and not (math.isfinite(low) and math.isfinite(high)):
+            known = known[~np.isnan(known)]
+            ok = np.isfinite(known)
+            infinite = int(len(known) - np.count_nonzero(ok))
+            finite = known if not infinite else known[ok]
+            low, high = _ends(known)
+        base = 0
+        if known.dtype.kind in "iu" and low is not None and high is not None and max(-low, high) > _EXACT:
+            base = int(low)  # instants in nanoseconds: float64 holds their differences, not themselves
+            finite = known.astype(np.uint64) - np.array(low, known.dtype).astype(np.uint64)
+        mean, m2 = self._moments(finite) if len(finite) else (0.0, 0.0)
+        return len(known), len(column) - len(known), infinite, low, high, mean + base, m2
+
+    def _moments(self, values: NDArray[Any]) -> tuple[float, float]:
+        """Return the mean and the sum of squared deviations (infinite on overflow), in few passes."""
+        n = len(values)
+        if len(self._room) < n:
+            self._room = np.empty(n)
+        off = self._room[:n]  # one piece of memory that stays in the cache
+        with np.errstate(over="ignore", invalid="ignore"):
+            if values.dtype == np.float64:
+                wide = values
+            else:
+                np.copyto(off, values)
+                wide = off
+            mean = float(wide.sum()) / n
+            if not math.isfinite(mean):
+                mean = float((wide / n).sum())
+            np.subtract(wide, mean, out=off)
+            rest = float(off.sum()) / n  # takes the rounding of the first pass back
+            # not np.dot: its last bits depend on the number of BLAS threads, which workers differ in
+            m2 = float(np.einsum("i,i->", off, off))
+            if math.isfinite(rest):
+                mean += rest
+                m2 = max(0.0, m2 - rest * rest * n)
+            return mean, m2
+
+
+def _made(items: Sequence[_Item], vector: bool) -> FieldStatistics:
+    if not items:
+        return FieldStatistics((), (), (), (), (), (), (), vector)
+    counts, nulls, infinite_counts, lows, highs, means, m2s = zip(*items, strict=True)
+    return FieldStatistics(counts, nulls, infinite_counts, lows, highs, means, m2s, vector)
+
+
+def _merged(one: _Item, other: _Item) -> _Item:
+    count, nulls, infinite, low, high, mean, m2 = one
+    count2, nulls2, infinite2, low2, high2, mean2, m22 = other
+    a, b = count - infinite, count2 - infinite2
+    if not a:
+        mean, m2 = mean2, m22
+    elif b:
+        delta = mean2 - mean
+        if math.isinf(delta):  # values near the end of float64
+            mean = mean * (a / (a + b)) + mean2 * (b / (a + b))
+        else:
+            mean += delta * (b / (a + b))
+        m2 = m2 + m22 + delta * delta * (a * (b / (a + b)))
+    return (
+        count + count2,
+        nulls + nulls2,
+        infinite + infinite2,
+        _pick(min, low, low2),
+        _pick(max, high, high2),
+        mean,
+        m2,
+    )
+
+
 def _ends(values: NDArray[Any]) -> tuple[Any, Any]:
     return (values.min().item(), values.max().item()) if len(values) else (None, None)
-
-
-def _moments(values: NDArray[Any]) -> tuple[float, float]:
-    """Return the mean and the sum of squared deviations (infinite on overflow), in few passes."""
-    n = len(values)
-    with np.errstate(over="ignore", invalid="ignore"):
-        wide = values.astype(np.float64, copy=False)
-        mean = float(wide.sum()) / n
-        if not math.isfinite(mean):
-            mean = float((wide / n).sum())
-        off = np.subtract(wide, mean, out=None if wide is values else wide)
-        rest = float(off.sum()) / n  # takes the rounding of the first pass back
-        # not np.dot: its last bits depend on the number of BLAS threads, which workers differ in
-        m2 = float(np.einsum("i,i->", off, off))
-        if math.isfinite(rest):
-            mean += rest
-            m2 = max(0.0, m2 - rest * rest * n)
-        return mean, m2
 
 
 def _listed(value: Any) -> list[Any]:

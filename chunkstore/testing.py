@@ -34,7 +34,7 @@ from chunkstore.places import WRAPPERS, Blob, Place
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Fault", "Faults", "FaultyPlace", "break_storage", "broken_storage"]
+__all__ = ["Fault", "Faults", "FaultyPlace", "Mischief", "break_storage", "broken_storage", "mend_storage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,66 @@ class Fault:
     key: str
 
 
-class _Memory:
-    """What was called and what went wrong so far, shared by the places of one store."""
+class Mischief:
+    """Decides what goes wrong, and remembers it: one for all objects that fail together. Thread-safe.
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.calls: Counter[tuple[str, str]] = Counter()
+    Examples
+    --------
+    >>> mischief = Mischief(Faults(short=1.0))
+    >>> len(mischief.spoil("get", "a", b"1234", mischief.begin("get", "a"))) < 4
+    True
+    >>> mischief.told
+    [Fault(kind='short', call='get', key='a')]
+    """
+
+    def __init__(self, faults: Faults) -> None:
+        self.faults = faults
         self.told: list[Fault] = []
+        self._lock = threading.Lock()
+        self._calls: Counter[tuple[str, str]] = Counter()
+        self._touched = re.compile(faults.keys)
+
+    def luck(self, call: str, key: str) -> Iterator[float]:
+        """Yield numbers in [0, 1) that belong to this call of this key."""
+        with self._lock:
+            number = self._calls[call, key]
+            self._calls[call, key] += 1
+        text = f"{self.faults.seed}\0{call}\0{key}\0{number}".encode()
+        at = 0
+        while True:
+            digest = hashlib.blake2b(text + at.to_bytes(4, "little"), digest_size=64).digest()
+            for i in range(0, 64, 8):
+                yield (int.from_bytes(digest[i : i + 8], "little") >> 11) / 2**53
+            at += 1
+
+    def happens(self, kind: str, call: str, key: str, luck: Iterator[float]) -> bool:
+        """Return whether this goes wrong now, and note it."""
+        if next(luck) >= getattr(self.faults, kind) or not self._touched.search(key):
+            return False
+        with self._lock:
+            if self.faults.limit is not None and len(self.told) >= self.faults.limit:
+                return False
+            self.told.append(Fault(kind, call, key))
+        return True
+
+    def begin(self, call: str, key: str) -> Iterator[float]:
+        """Begin a call: wait, perhaps fail, and return its luck."""
+        luck = self.luck(call, key)
+        wait = 2 * self.faults.latency * next(luck)
+        if wait and self._touched.search(key):
+            time.sleep(wait)
+        if self.happens("error", call, key, luck):
+            raise OSError(5, f"injected error in {call} of {key!r}")
+        return luck
+
+    def spoil(self, call: str, key: str, data: bytes, luck: Iterator[float]) -> bytes:
+        """Return what a read returns: the data, or fewer bytes, or one flipped bit."""
+        short, flip = self.happens("short", call, key, luck), self.happens("flip", call, key, luck)
+        if flip and data:
+            spoiled = bytearray(data)
+            spoiled[int(next(luck) * len(data))] ^= 1 << int(next(luck) * 8)
+            data = bytes(spoiled)
+        return data[: int(next(luck) * len(data))] if short else data
 
 
 class FaultyPlace(Place):
@@ -111,100 +164,59 @@ class FaultyPlace(Place):
     [Fault(kind='torn', call='put', key='a')]
     """
 
-    def __init__(self, inner: Place, faults: Faults, memory: _Memory | None = None) -> None:
+    def __init__(self, inner: Place, faults: Faults, mischief: Mischief | None = None) -> None:
         self.inner = inner
-        self.faults = faults
-        self._memory = memory or _Memory()
-        self.told: list[Fault] = self._memory.told
+        self.mischief = mischief or Mischief(faults)
+        self.told: list[Fault] = self.mischief.told
         self.url = inner.url
         self.kind = inner.kind
         self.read_only = inner.read_only
-        self._touched = re.compile(faults.keys)
-
-    # -- when, and what -----------------------------------------------------------------------
-
-    def _luck(self, call: str, key: str) -> Iterator[float]:
-        """Yield numbers in [0, 1) that belong to this call of this key."""
-        with self._memory.lock:
-            number = self._memory.calls[call, key]
-            self._memory.calls[call, key] += 1
-        text = f"{self.faults.seed}\0{call}\0{key}\0{number}".encode()
-        at = 0
-        while True:
-            digest = hashlib.blake2b(text + at.to_bytes(4, "little"), digest_size=64).digest()
-            for i in range(0, 64, 8):
-                yield (int.from_bytes(digest[i : i + 8], "little") >> 11) / 2**53
-            at += 1
-
-    def _happens(self, kind: str, call: str, key: str, luck: Iterator[float]) -> bool:
-        if next(luck) >= getattr(self.faults, kind) or not self._touched.search(key):
-            return False
-        with self._memory.lock:
-            if self.faults.limit is not None and len(self.told) >= self.faults.limit:
-                return False
-            self.told.append(Fault(kind, call, key))
-        return True
-
-    def _begin(self, call: str, key: str) -> Iterator[float]:
-        luck = self._luck(call, key)
-        wait = 2 * self.faults.latency * next(luck)
-        if wait and self._touched.search(key):
-            time.sleep(wait)
-        if self._happens("error", call, key, luck):
-            raise OSError(5, f"injected error in {call} of {key!r}")
-        return luck
-
-    def _spoil(self, call: str, key: str, data: bytes, luck: Iterator[float]) -> bytes:
-        short, flip = self._happens("short", call, key, luck), self._happens("flip", call, key, luck)
-        if flip and data:
-            spoiled = bytearray(data)
-            spoiled[int(next(luck) * len(data))] ^= 1 << int(next(luck) * 8)
-            data = bytes(spoiled)
-        return data[: int(next(luck) * len(data))] if short else data
 
     # -- the calls of a place -----------------------------------------------------------------
 
     def get(self, key: str) -> bytes | None:
         """Return a whole object, perhaps spoiled."""
-        luck = self._begin("get", key)
+        luck = self.mischief.begin("get", key)
         data = self.inner.get(key)
-        return None if data is None else self._spoil("get", key, data, luck)
+        return None if data is None else self.mischief.spoil("get", key, data, luck)
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
         """Return ranges of an object, perhaps spoiled."""
-        luck = self._begin("ranges", key)
-        return [self._spoil("ranges", key, bytes(d), luck) for d in self.inner.get_ranges(key, ranges)]
+        luck = self.mischief.begin("ranges", key)
+        return [
+            self.mischief.spoil("ranges", key, bytes(d), luck) for d in self.inner.get_ranges(key, ranges)
+        ]
 
     def blob(self, key: str, tail: int) -> Blob | None:
         """Open an object whose reads may be spoiled, and its tail."""
-        luck = self._begin("blob", key)
+        luck = self.mischief.begin("blob", key)
         found = self.inner.blob(key, tail)
         if found is None:
             return None
-        return Blob(self, key, found.size, self._spoil("blob", key, found.tail, luck))
+        return Blob(self, key, found.size, self.mischief.spoil("blob", key, found.tail, luck))
 
     def size(self, key: str) -> int | None:
         """Return the size of an object, or fail."""
-        self._begin("size", key)
+        self.mischief.begin("size", key)
         return self.inner.size(key)
 
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
         """Write an object, perhaps not all of it."""
-        luck = self._begin("put", key)
+        luck = self.mischief.begin("put", key)
         part = bytes(data)[: int(next(luck) * len(data))]
-        if self._happens("torn", "put", key, luck):
+        if self.mischief.happens("torn", "put", key, luck):
             self.inner.put(key, part)
             raise OSError(5, f"injected torn write of {key!r}")
-        self.inner.put(key, part if self._happens("lying", "put", key, luck) else data)
+        self.inner.put(key, part if self.mischief.happens("lying", "put", key, luck) else data)
 
     def delete(self, key: str) -> None:
         """Remove an object, or fail."""
-        self._begin("delete", key)
+        self.mischief.begin("delete", key)
         self.inner.delete(key)
 
     def walk(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield (key, size), or fail at once."""
-        self._begin("walk", prefix)
+        self.mischief.begin("walk", prefix)
         yield from self.inner.walk(prefix)
 
     def zarr_store(self) -> Any:
@@ -236,41 +248,58 @@ class FaultyPlace(Place):
         self.inner.close()
 
 
-def break_storage(url: str, faults: Faults) -> Callable[[], list[Fault]]:
-    """Let every place of this process whose URL begins with ``url`` fail.
+_broken: list[tuple[list[Callable[[Any], Any]], Callable[[Any], Any], Mischief]] = []
 
-    Returns what ends that, and then returns what went wrong.
 
-    A dask worker is reached by ``client.run(break_storage, url, faults)``.
+def break_storage(url: str, faults: Faults) -> None:
+    """Let every place of this process whose URL begins with ``url`` fail, until :func:`mend_storage`.
+
+    A dask worker is reached by ``client.run(break_storage, url, faults)``. Each process counts its own calls.
 
     Examples
     --------
-    >>> mend = break_storage("memory://doc-break", Faults(error=1.0))
-    >>> mend()
+    >>> break_storage("memory://doc-break", Faults(error=1.0))
+    >>> mend_storage()
     []
     """
-    memory, wrap = _wrap(url, faults)
-
-    def mend() -> list[Fault]:
-        WRAPPERS.remove(wrap)
-        return memory.told
-
-    return mend
+    mischief, wrap = _wrap(url, faults)
+    remember(WRAPPERS, wrap, mischief)
 
 
-def _wrap(url: str, faults: Faults) -> tuple[_Memory, Callable[[Place], Place]]:
-    memory = _Memory()
+def remember(wrappers: list[Callable[[Any], Any]], wrap: Callable[[Any], Any], mischief: Mischief) -> None:
+    """Let :func:`mend_storage` take ``wrap`` out of ``wrappers`` again."""
+    _broken.append((wrappers, wrap, mischief))
+
+
+def mend_storage() -> list[Fault]:
+    """End what :func:`break_storage` began in this process; return what went wrong.
+
+    Examples
+    --------
+    >>> mend_storage()
+    []
+    """
+    told: list[Fault] = []
+    while _broken:
+        wrappers, wrap, mischief = _broken.pop()
+        wrappers.remove(wrap)
+        told += mischief.told
+    return told
+
+
+def _wrap(url: str, faults: Faults) -> tuple[Mischief, Callable[[Place], Place]]:
+    mischief = Mischief(faults)
 
     def wrap(place: Place) -> Place:
-        return FaultyPlace(place, faults, memory) if place.url.startswith(url) else place
+        return FaultyPlace(place, faults, mischief) if place.url.startswith(url) else place
 
     WRAPPERS.append(wrap)
-    return memory, wrap
+    return mischief, wrap
 
 
 @contextlib.contextmanager
 def broken_storage(url: str, faults: Faults) -> Iterator[list[Fault]]:
-    """Do :func:`break_storage` for the time of a ``with``; give the list of what went wrong.
+    """Let places fail for the time of a ``with``; give the list of what went wrong.
 
     Examples
     --------
@@ -278,8 +307,8 @@ def broken_storage(url: str, faults: Faults) -> Iterator[list[Fault]]:
     ...     len(told)
     0
     """
-    memory, wrap = _wrap(str(url), faults)
+    mischief, wrap = _wrap(str(url), faults)
     try:
-        yield memory.told
+        yield mischief.told
     finally:
         WRAPPERS.remove(wrap)

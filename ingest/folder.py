@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -21,9 +21,12 @@ from chunkstore.places import ObjectPlace
 from ingest.inputs import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = ["Folder", "LocalFolder", "RemoteFolder", "open_folder"]
+
+#: What every folder passes through as it is opened; empty but in tests (see ``ingest.testing``).
+WRAPPERS: Final[list[Callable[[Folder], Folder]]] = []
 
 
 class Folder(Protocol):
@@ -269,4 +272,7 @@ class RemoteFolder:
 
 def open_folder(url: str, storage_options: Mapping[str, Any] | None = None) -> Folder:
     """Open a folder by path or URL; nothing is made until something is put."""
-    return RemoteFolder(url, storage_options) if is_url(url) else LocalFolder(url)
+    folder: Folder = RemoteFolder(url, storage_options) if is_url(url) else LocalFolder(url)
+    for wrap in WRAPPERS:
+        folder = wrap(folder)
+    return folder

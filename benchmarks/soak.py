@@ -15,16 +15,17 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import fastavro
 import numpy as np
 import psutil
 
 import chunkstore
+import ingest
 
 #: what may be more at the end than after the first fifth of the time
 MOST_BYTES, MOST_THREADS, MOST_FILES = 64 << 20, 2, 4
@@ -122,67 +123,121 @@ def training(minutes, seed):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-JOB = (
-    "import json, sys, ingest; a = json.loads(sys.argv[1]); "
-    "sys.exit(ingest.ingest('npy', a['in'], a['out'], {'part_rows': 4000}, workers=0, chunk=512, shard=4096, "
-    "resume=a['resume']).exit_code)"
-)
-
-
 def tree(folder):
     return {
         p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
     }
 
 
+def placed(folder, out, resume):
+    """A job that knows the place of every row before it reads one."""
+    return ingest.ingest(
+        "npy",
+        folder / "npy",
+        out,
+        {"part_rows": 4000},
+        workers=0,
+        chunk=512,
+        shard=4096,
+        resume=resume,
+    )
+
+
+def staged(folder, out, resume):
+    """A job that learns lengths while it reads, through scratch: keys mixed over all files."""
+    return ingest.ingest_avro(
+        folder / "avro", out, sequence_key=["who"], workers=0, chunk=512, shard=4096, resume=resume
+    )
+
+
+def inputs(folder):
+    """Write the inputs of both jobs."""
+    (folder / "npy").mkdir()
+    (folder / "avro").mkdir()
+    fields = [("who", "string"), ("value", "double")]
+    schema = {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": name, "type": kind} for name, kind in fields],
+    }
+    for i in range(40):
+        np.save(folder / f"npy/{i}.npy", np.random.default_rng(i).standard_normal(20_000).astype("f4"))
+    for i in range(20):
+        rows = [{"who": f"w{(i * k) % 7}", "value": 1000.0 * i + k} for k in range(2000)]
+        with (folder / f"avro/{i}.avro").open("wb") as out:
+            fastavro.writer(out, schema, rows)
+
+
+def begin(job, folder, out, resume):
+    """Run a job in a child that has imported everything: a kill falls into its work, not into imports."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 70
+    try:
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
+        code = job(folder, out, resume).exit_code
+    except BaseException as error:
+        Path(f"{out}.error").write_text(repr(error))
+    finally:
+        os._exit(code)
+
+
+def wait(pid, limit=None):
+    """Return the exit code of a child, or None if it was killed after ``limit`` seconds."""
+    began = time.monotonic()
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        if limit is not None and time.monotonic() - began > limit:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return None
+        time.sleep(0.0005)
+
+
 def ingest_cycles(minutes, seed):
     """A job in a process of its own, killed (-9) at random, resumed until it ends, compared byte by byte."""
     luck = random.Random(seed)
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
-    (folder / "in").mkdir()
-    for i in range(40):
-        np.save(folder / f"in/{i}.npy", np.random.default_rng(i).standard_normal(20_000).astype("f4"))
-
-    def begin(out, resume):
-        told = json.dumps({"in": str(folder / "in"), "out": str(out), "resume": resume})
-        return subprocess.Popen([sys.executable, "-c", JOB, told], stderr=subprocess.PIPE)
-
+    inputs(folder)
+    usual, wanted = {}, {}
+    for job in (placed, staged):
+        for name in ("first", "wanted"):  # the first compiles and caches
+            began = time.monotonic()
+            out = folder / f"{job.__name__}-{name}.zarr"
+            if wait(begin(job, folder, out, False)) != 0:
+                sys.exit(Path(f"{out}.error").read_text())
+            usual[job], wanted[job] = time.monotonic() - began, tree(out)
+            shutil.rmtree(out)
+            shutil.rmtree(f"{out}.ledger")
     watch, jobs, kills = Watch(minutes), 0, 0
-    began = time.monotonic()
-    first = begin(folder / "wanted.zarr", False)
-    if first.wait() != 0:
-        sys.exit(first.stderr.read().decode()[-2000:])
-    first.stderr.close()
-    usual, wanted = time.monotonic() - began, tree(folder / "wanted.zarr")
     try:
         while not watch.over:
+            job = luck.choice([placed, staged])
             out, resume = folder / f"o{jobs}.zarr", False
             while True:
-                running = begin(out, resume)
-                try:
-                    code = running.wait(
-                        timeout=luck.uniform(0.4, 1.3) * usual if luck.random() < 0.8 else None
-                    )
-                except subprocess.TimeoutExpired:
-                    os.kill(running.pid, signal.SIGKILL)
-                    running.wait()
-                    running.stderr.close()
-                    kills, resume = kills + 1, True
-                    continue
-                text = running.stderr.read().decode()
-                running.stderr.close()
-                if code:
-                    sys.exit(f"job {jobs} ended with {code}: {text[-2000:]}")
-                break
-            if tree(out) != wanted:
-                sys.exit(f"job {jobs} led to other bytes")
+                limit = luck.uniform(0.02, 1.2) * usual[job] if luck.random() < 0.85 else None
+                code = wait(begin(job, folder, out, resume), limit)
+                if code is not None:
+                    break
+                kills, resume = kills + 1, True
+            if code:
+                sys.exit(f"job {jobs} ({job.__name__}) ended with {code}: {Path(f'{out}.error').read_text()}")
+            got = tree(out)
+            if got != wanted[job]:
+                differ = sorted(k for k in {*got, *wanted[job]} if got.get(k) != wanted[job].get(k))
+                sys.exit(f"job {jobs} ({job.__name__}) led to other bytes: {differ[:5]}")
+            if Path(f"{out}.ledger/scratch").exists():
+                sys.exit(f"job {jobs} ({job.__name__}) left its scratch behind")
             shutil.rmtree(out)
             shutil.rmtree(f"{out}.ledger")
             jobs += 1
             watch.look(f"{jobs} jobs, {kills} kills")
-        left = sorted(
-            p.name for p in folder.iterdir() if p.name not in ("in", "wanted.zarr", "wanted.zarr.ledger")
-        )
+        left = sorted(p.name for p in folder.iterdir() if p.name not in ("npy", "avro"))
         if left:
             sys.exit(f"left behind: {left}")
         return watch.verdict(f"{jobs} jobs, {kills} kills, all with the bytes of an undisturbed one")

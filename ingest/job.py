@@ -289,6 +289,7 @@ class _Work:
         self.progress.message(f"{self.place.url} is complete already")
         if self.how.report is not None:
             write_faults(self.how.report, [*self._faults(plan), *self._kept()[1]])
+        open_folder(scratch, self.how.storage_options).delete_all()
         return IngestResult(report["exit_code"], self.out, report)
 
     def _kept(self) -> tuple[Finished, list[Any], int]:

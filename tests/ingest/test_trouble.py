@@ -28,7 +28,7 @@ from chunkstore.errors import (
 )
 from chunkstore.places import PARTIAL, LocalPlace, open_place
 from chunkstore.skeleton import StoreSkeleton
-from ingest.folder import open_folder
+from ingest.folder import LocalFolder, open_folder
 from ingest.ledger import Lock, ledger_url
 from ingest.run import explain
 
@@ -180,6 +180,24 @@ def test_two_ends_at_the_worst_moments_leave_nothing_behind(folder, tmp_path, mo
     monkeypatch.setattr(LocalPlace, "put", put)
     run(folder, out, resume=True)
     assert not Path(out, PARTIAL).exists()
+    check(out, wanted)
+
+
+def test_a_job_that_ended_before_its_scratch_was_gone_removes_it_on_resume(
+    folder, tmp_path, monkeypatch, wanted
+):
+    out = str(tmp_path / "a.zarr")
+
+    def end(self, prefix=""):
+        raise PowerOff
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFolder, "delete_all", end)
+        with pytest.raises(PowerOff):
+            run(folder, out)
+    assert Path(f"{out}.ledger/scratch").exists()
+    run(folder, out, resume=True)
+    assert not Path(f"{out}.ledger/scratch").exists()
     check(out, wanted)
 
 

@@ -20,14 +20,14 @@ from chunkstore.reader import ABSENT
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from chunkstore.arrays import ArrayMeta
     from chunkstore.layout import FieldSpec
 
-__all__ = ["ShardReceipt", "StoreSkeleton", "encode_shard", "open_skeleton"]
+__all__ = ["ShardReceipt", "ShardWriter", "StoreSkeleton", "add_chunks", "encode_shard", "open_skeleton"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,35 +57,103 @@ def encode_shard(meta: ArrayMeta, values: NDArray[Any]) -> bytes | None:
     Chunks stand one after the other, then the index: offset and length of each as little-endian
     uint64, and a crc32c of the index.
     """
-    fill = fill_value(meta.dtype)
-    little = meta.dtype.newbyteorder("<")
-    values = np.ascontiguousarray(values, dtype=little)
+    encoder = _Encoder(meta)
+    pool = ENCODERS.get()
+    starts = range(0, len(values), meta.chunk)
+    running = [pool.submit(encoder.encode, values[at : at + meta.chunk]) for at in starts]
+    for future in running:
+        encoder.put(future.result())
+    return encoder.object()
 
-    def encode(index: int) -> bytes | None:
-        part = values[index * meta.chunk : (index + 1) * meta.chunk]
-        if _is_fill(part, fill):
+
+class _Encoder:
+    """The object of one shard, chunk by chunk."""
+
+    def __init__(self, meta: ArrayMeta) -> None:
+        self._meta = meta
+        self._fill = fill_value(meta.dtype)
+        self._little = meta.dtype.newbyteorder("<")
+        self._index = np.full((meta.chunks_per_shard, 2), ABSENT, dtype="<u8")
+        self._parts: list[bytes] = []
+        self._chunks = self._at = 0
+
+    def encode(self, values: NDArray[Any]) -> bytes | None:
+        """Return a chunk, or None where all is fill; the last one of a store may be short."""
+        meta = self._meta
+        part = np.ascontiguousarray(values, dtype=self._little)
+        if _is_fill(part, self._fill):
             return None
         if len(part) < meta.chunk:
-            whole = np.full(meta.chunk_shape, fill, dtype=little)
+            whole = np.full(meta.chunk_shape, self._fill, dtype=self._little)
             whole[: len(part)] = part
             part = whole
         return meta.codec.encode(part)
 
-    index = np.full((meta.chunks_per_shard, 2), ABSENT, dtype="<u8")
-    parts: list[bytes] = []
-    at = 0
-    pool = ENCODERS.get()
-    running = [pool.submit(encode, i) for i in range(-(-len(values) // meta.chunk))]
-    for i, future in enumerate(running):
-        data = future.result()
+    def put(self, data: bytes | None) -> None:
+        """Take the next chunk."""
         if data is not None:
-            index[i] = (at, len(data))
-            parts.append(data)
-            at += len(data)
-    if not parts:
-        return None
-    table = index.tobytes()
-    return b"".join([*parts, table, checksum(table).to_bytes(4, "little")])
+            self._index[self._chunks] = (self._at, len(data))
+            self._parts.append(data)
+            self._at += len(data)
+        self._chunks += 1
+
+    def object(self) -> bytes | None:
+        """Return the whole object, or None where there is nothing to store; lets go of the chunks."""
+        if not self._parts:
+            return None
+        table = self._index.tobytes()
+        parts, self._parts = self._parts, []
+        return b"".join([*parts, table, checksum(table).to_bytes(4, "little")])
+
+
+class ShardWriter:
+    """One shard of one array, encoded chunk by chunk while its values are at hand.
+
+    Nothing is stored before :meth:`StoreSkeleton.store_shard` takes it. Chunks come in order, each whole but
+    the last of the shard; :func:`add_chunks` takes one of several arrays at a time.
+    """
+
+    def __init__(self, meta: ArrayMeta, field: str, shard_index: int, length: int) -> None:
+        self.meta = meta
+        self.field = field
+        self.shard_index = shard_index
+        self.length = length
+        self.filled = 0
+        self.encoder = _Encoder(meta)
+
+    def check(self, values: NDArray[Any]) -> None:
+        """Raise ``ConfigError`` unless ``values`` are the next chunk."""
+        meta = self.meta
+        wanted = min(meta.chunk, self.length - self.filled)
+        if values.shape != (wanted, *meta.shape[1:]) or values.dtype.newbyteorder("=") != meta.dtype:
+            raise ConfigError(
+                f"the chunk at {self.filled} of shard {self.shard_index} of field {self.field!r} takes "
+                f"{meta.dtype}{[wanted, *meta.shape[1:]]}, got {values.dtype}{list(values.shape)}"
+            )
+
+
+def add_chunks(chunks: Sequence[tuple[ShardWriter, NDArray[Any]]]) -> None:
+    """Encode the next chunk of each of some shards, side by side; the values may be changed afterwards.
+
+    Raises
+    ------
+    ConfigError
+        If values are not exactly the next chunk.
+    """
+    for writer, values in chunks:
+        writer.check(values)
+    count = max(1, min(ENCODERS.workers, len(chunks)))
+    shares = [chunks[i::count] for i in range(count)]
+    pool = ENCODERS.get()  # never this thread: see there
+    running = [pool.submit(_encode_all, share) for share in shares]
+    for share, future in zip(shares, running, strict=True):
+        for (writer, values), data in zip(share, future.result(), strict=True):
+            writer.encoder.put(data)
+            writer.filled += len(values)
+
+
+def _encode_all(chunks: Sequence[tuple[ShardWriter, NDArray[Any]]]) -> list[bytes | None]:
+    return [writer.encoder.encode(values) for writer, values in chunks]
 
 
 class StoreSkeleton:
@@ -137,25 +205,52 @@ class StoreSkeleton:
         ConfigError
             If the values are not exactly the shard's.
         """
-        low, high = self.layout.shard_range(shard_index)
+        low, high = self._range(shard_index)
+        return self._write(field, shard_index, values, high - low)
+
+    def _range(self, shard_index: int) -> tuple[int, int]:
         if not 0 <= shard_index < max(self.layout.n_shards, 1):
             raise ConfigError(
                 f"store {self.url} has {self.layout.n_shards} shards, there is no shard {shard_index}"
             )
-        return self._write(field, shard_index, values, high - low)
+        return self.layout.shard_range(shard_index)
 
-    def _write(self, field: str, shard_index: int, values: NDArray[Any], length: int) -> ShardReceipt:
+    def _open_array(self, field: str) -> ArrayMeta:
         if self.status != "incomplete":
             raise ConfigError(f"store {self.url} is complete; its shards are not written again")
-        meta = self._array(field)
+        return self._array(field)
+
+    def _write(self, field: str, shard_index: int, values: NDArray[Any], length: int) -> ShardReceipt:
+        meta = self._open_array(field)
         values = np.asarray(values)
         if values.shape != (length, *meta.shape[1:]) or values.dtype.newbyteorder("=") != meta.dtype:
             raise ConfigError(
                 f"shard {shard_index} of field {field!r} takes {meta.dtype}{[length, *meta.shape[1:]]}, "
                 f"got {values.dtype}{list(values.shape)}; a shard is written whole or not at all"
             )
-        key = meta.key(shard_index)
-        data = encode_shard(meta, values)
+        return self._store(meta.key(shard_index), encode_shard(meta, values))
+
+    def begin_shard(self, field: str, shard_index: int) -> ShardWriter:
+        """Return a writer of a whole shard that takes its values chunk by chunk; nothing is stored yet."""
+        low, high = self._range(shard_index)
+        return ShardWriter(self._open_array(field), field, shard_index, high - low)
+
+    def store_shard(self, writer: ShardWriter) -> ShardReceipt:
+        """Write a shard whose chunks have all come; like :meth:`write_shard` in all else.
+
+        Raises
+        ------
+        ConfigError
+            If chunks are missing.
+        """
+        if writer.filled != writer.length:
+            raise ConfigError(
+                f"shard {writer.shard_index} of field {writer.field!r} has {writer.filled} of its "
+                f"{writer.length} obs; a shard is written whole or not at all"
+            )
+        return self._store(writer.meta.key(writer.shard_index), writer.encoder.object())
+
+    def _store(self, key: str, data: bytes | None) -> ShardReceipt:
         self._place.sweep_object(key)
         if data is None:
             self._place.delete(key)

@@ -1,6 +1,6 @@
 """Writing: a task owns whole shards, fills them, and returns a receipt.
 
-Two kinds of tasks end in the same last steps (:func:`_finish_shard`). A *placed* task decodes the parts that
+Two kinds of tasks end in the same last steps (:class:`_Shard`). A *placed* task decodes the parts that
 touch its obs and copies rows straight to their place. A *staged* task copies runs of rows out of scratch,
 one field after the other; where slices overlap in time it merges them. Nothing is ever read back from
 the store and nothing is written twice, so tasks may run in any order and be repeated.
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chunkstore.errors import IngestError
-from chunkstore.skeleton import open_skeleton
-from chunkstore.statistics import FieldStatistics
+from chunkstore.shards import add_chunks, open_skeleton
+from chunkstore.statistics import Gathering
 from ingest.assemble import Assembly, Slices
 from ingest.faults import fault_to_json
 from ingest.order import examine
@@ -27,9 +27,10 @@ from ingest.stage import summary
 from ingest.worker import check_identity, fence, ledger_of, scratch_of, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from chunkstore.layout import FieldSpec, Layout
+    from chunkstore.shards import ShardWriter, StoreSkeleton
     from ingest.folder import Folder
     from ingest.ledger import Ledger
     from ingest.plan import Job
@@ -68,60 +69,70 @@ class StagedTask:
     """int64: obs in the task's range at which a sequence begins."""
 
 
-def _finish_shard(
-    job: Job,
-    ledger: Ledger,
-    skeleton: Any,
-    shard: int,
-    *,
-    borders: np.ndarray,
-    column: Callable[[str, FieldSpec | None], np.ndarray],
-    lost: np.ndarray | None,
-    done: Callable[[np.ndarray], None],
-) -> dict[str, Any]:
-    """Order checks, statistics and the write of every array of one shard; return its receipt.
+class _Shard:
+    """One shard on its way into the store: chunks are checked, counted and encoded while they are at hand.
 
-    ``done`` is told of every column that is not needed any more.
+    Nothing is stored before :meth:`store`, and no more than the encoded chunks is kept.
     """
-    layout = _layout(job)
-    start, stop = layout.shard_range(shard)
-    specs = {f.name: f for f in job.fields}
-    times = None if job.time_field is None else column(job.time_field, specs[job.time_field])
-    watched = {} if job.cut is None else {name: column(name, specs.get(name)) for name in job.cut.on_change}
-    seen = examine(start, stop - start, borders=borders, times=times, watched=watched, cut=job.cut, lost=lost)
-    if job.order == "error" and seen["backward"]:
-        raise IngestError(_backward(job, seen, times, start))
-    if times is not None:
-        done(times)
-    for held in watched.values():
-        done(held)
-    del times, watched
-    receipt: dict[str, Any] = {"shard": shard, "order": seen, "objects": {}, "stats": {}, "gaps": []}
-    if lost is not None:
-        receipt["gaps"] = _ranges(lost, start)
-    for spec in job.fields:
-        values = column(spec.name, spec)
-        mask = None
-        if has_mask(spec):
-            mask = column(mask_name(spec.name), None)
+
+    def __init__(self, job: Job, ledger: Ledger, skeleton: StoreSkeleton, shard: int) -> None:
+        self.job, self.ledger, self.skeleton, self.shard = job, ledger, skeleton, shard
+        self.start, self.stop = _layout(job).shard_range(shard)
+        self._writers: dict[str, ShardWriter] = {}
+        self._stats = {f.name: Gathering(f.items) for f in job.fields}
+        self.receipt: dict[str, Any] = {"shard": shard, "order": {}, "objects": {}, "stats": {}, "gaps": []}
+
+    def look(
+        self,
+        borders: np.ndarray,
+        times: np.ndarray | None,
+        watched: Mapping[str, np.ndarray],
+        lost: np.ndarray | None,
+    ) -> None:
+        """Check the order of the rows, which needs their times whole, and note lost ones."""
+        job, start = self.job, self.start
+        seen = examine(
+            start, self.stop - start, borders=borders, times=times, watched=watched, cut=job.cut, lost=lost
+        )
+        if job.order == "error" and seen["backward"]:
+            raise IngestError(_backward(job, seen, times, start))
+        self.receipt["order"] = seen
+        if lost is not None:
+            self.receipt["gaps"] = _ranges(lost, start)
+
+    def ready(
+        self, spec: FieldSpec, values: np.ndarray, mask: np.ndarray | None, lost: np.ndarray | None
+    ) -> list[tuple[ShardWriter, np.ndarray]]:
+        """Count the next chunk of a field, and return what of it is to be encoded."""
+        if lost is not None and not lost.any():
+            lost = None
+        if mask is not None:
             if lost is not None:
-                mask[lost] = False
+                mask = mask & ~lost
             values = _hidden(values, mask, spec)
         if lost is not None:
             values = _hidden(values, ~lost, spec)
         kept = values if lost is None else values[~lost]
         kept_mask = mask if mask is None or lost is None else mask[~lost]
-        receipt["stats"][spec.name] = FieldStatistics.from_values(kept, kept_mask).to_json()
-        del kept, kept_mask
-        fence(job, ledger)
-        receipt["objects"][spec.name] = _stored(skeleton.write_shard(spec.name, shard, values))
-        done(values)
-        del values
+        self._stats[spec.name].add(kept, kept_mask)
+        chunks = [(self._writer(spec.name), values)]
         if mask is not None:
-            name = mask_name(spec.name)
-            receipt["objects"][name] = _stored(skeleton.write_shard(name, shard, mask))
-            done(mask)
-    return receipt
+            chunks.append((self._writer(mask_name(spec.name)), mask))
+        return chunks
+
+    def _writer(self, name: str) -> ShardWriter:
+        writer = self._writers.get(name)
+        if writer is None:
+            writer = self._writers[name] = self.skeleton.begin_shard(name, self.shard)
+        return writer
+
+    def store(self, spec: FieldSpec) -> None:
+        """Write the arrays of a field, all of whose chunks have come."""
+        self.receipt["stats"][spec.name] = self._stats[spec.name].result().to_json()
+        fence(self.job, self.ledger)
+        for name in (spec.name, mask_name(spec.name)) if has_mask(spec) else (spec.name,):
+            done = self.skeleton.store_shard(self._writers.pop(name))
+            self.receipt["objects"][name] = _stored(done)
 
 
 def _stored(receipt: Any) -> list[Any] | None:
@@ -132,8 +143,7 @@ def _hidden(values: np.ndarray, kept: np.ndarray, spec: FieldSpec) -> np.ndarray
     """Values with what stands for none wherever they are not kept, whatever a decoder left there."""
     if kept.all():
         return values
-    if not values.flags.writeable:
-        values = values.copy()
+    values = values.copy()  # they may be the source's own
     values[~kept] = null_of(spec)
     return values
 
@@ -189,34 +199,81 @@ _buffers = _Buffers()
 
 
 class _Filling:
-    """Columns of the shard that a placed task is filling."""
+    """The shard that a placed task is filling, row by row, all columns side by side.
 
-    def __init__(self, job: Job, shard: int) -> None:
+    Rows that make a whole chunk are encoded where the source has put them; others are gathered first.
+    """
+
+    def __init__(self, shard: _Shard) -> None:
         self.shard = shard
-        self.start, self.stop = _layout(job).shard_range(shard)
-        self.columns: dict[str, np.ndarray] = {}
-        self.lost: np.ndarray | None = None
-        self.filled = 0
+        self.start, self.stop = shard.start, shard.stop
+        self.at = self.start
+        job = shard.job
+        self._chunk = _layout(job).chunk
+        self._begun = self.start
+        self._whole = set() if job.cut is None else set(job.cut.on_change)
+        if job.time_field is not None:
+            self._whole.add(job.time_field)
+        self._columns: dict[str, np.ndarray] = {}
+        self._lost: np.ndarray | None = None
 
-    def put(self, name: str, values: np.ndarray, at: int) -> None:
-        """Copy rows to obs ``at``."""
-        column = self.columns.get(name)
+    def put(self, columns: Mapping[str, np.ndarray], lost: np.ndarray | None, low: int, high: int) -> None:
+        """Take rows [low, high) of a batch as the next obs; they belong to this shard."""
+        while low < high:
+            end = min(self._begun + self._chunk, self.stop)
+            n = min(high - low, end - self.at)
+            if lost is not None:
+                self._lose(lost[low : low + n])
+            alone = n == end - self._begun
+            chunk = {
+                name: self._gathered(name, values[low : low + n], alone, end)
+                for name, values in columns.items()
+            }
+            low, self.at = low + n, self.at + n
+            if self.at == end:
+                self._encode(chunk)
+                self._begun = end
+
+    def _gathered(self, name: str, values: np.ndarray, alone: bool, end: int) -> np.ndarray:
+        """Return the chunk as far as it has come."""
+        whole = name in self._whole
+        if alone and not whole:
+            return values
+        column = self._columns.get(name)
         if column is None:
-            n = self.stop - self.start
-            column = self.columns[name] = _buffers.take((n, *values.shape[1:]), values.dtype)
-        column[at - self.start : at - self.start + len(values)] = values
+            n = self.stop - self.start if whole else min(self._chunk, self.stop - self.start)
+            column = self._columns[name] = _buffers.take((n, *values.shape[1:]), values.dtype)
+        origin = self.start if whole else self._begun
+        column[self.at - origin : self.at - origin + len(values)] = values
+        return column[self._begun - origin : end - origin]
 
-    def lose(self, mask: np.ndarray, at: int) -> None:
+    def _lose(self, mask: np.ndarray) -> None:
         """Note rows that stand for lost data."""
-        if self.lost is None:
+        if self._lost is None:
             if not mask.any():
                 return
-            self.lost = np.zeros(self.stop - self.start, bool)
-        self.lost[at - self.start : at - self.start + len(mask)] |= mask
+            self._lost = np.zeros(self.stop - self.start, bool)
+        self._lost[self.at - self.start : self.at - self.start + len(mask)] |= mask
 
-    def column(self, name: str, spec: FieldSpec | None) -> np.ndarray:  # noqa: ARG002  # as scratch is asked
-        """Return a whole column."""
-        return self.columns[name]
+    def _encode(self, chunk: Mapping[str, np.ndarray]) -> None:
+        lost = None if self._lost is None else self._lost[self._begun - self.start : self.at - self.start]
+        chunks: list[tuple[ShardWriter, np.ndarray]] = []
+        for spec in self.shard.job.fields:
+            mask = chunk[mask_name(spec.name)] if has_mask(spec) else None
+            chunks += self.shard.ready(spec, chunk[spec.name], mask, lost)
+        add_chunks(chunks)
+
+    def close(self, borders: np.ndarray) -> dict[str, Any]:
+        """Write the shard, and return its receipt."""
+        job = self.shard.job
+        times = None if job.time_field is None else self._columns[job.time_field]
+        watched = {} if job.cut is None else {name: self._columns[name] for name in job.cut.on_change}
+        self.shard.look(borders, times, watched, self._lost)
+        for column in self._columns.values():
+            _buffers.give(column)
+        for spec in job.fields:
+            self.shard.store(spec)
+        return self.shard.receipt
 
 
 def write_placed(job: Job, task: PlacedTask) -> dict[str, Any]:
@@ -232,7 +289,7 @@ def write_placed(job: Job, task: PlacedTask) -> dict[str, Any]:
     faults: list[Fault] = []
     labels: dict[str, list[list[Any]]] = {}
     receipts: list[dict[str, Any]] = []
-    filling = _Filling(job, task.shards[0]) if stop > start else None
+    filling = _Filling(_Shard(job, ledger, skeleton, task.shards[0])) if stop > start else None
     bytes_in = 0
     for part, first in task.parts:
         end = first + part.claimed
@@ -259,16 +316,13 @@ def write_placed(job: Job, task: PlacedTask) -> dict[str, Any]:
             columns = _columns(job, batch, part) if low < high else {}
             while low < high and filling is not None:
                 upto = min(high, filling.stop)
-                for name, column in columns.items():
-                    filling.put(name, column[low - at : upto - at], low)
-                if lost is not None:
-                    filling.lose(lost[low - at : upto - at], low)
-                filling.filled += upto - low
+                filling.put(columns, lost, low - at, upto - at)
                 low = upto
                 if low == filling.stop:
-                    receipts.append(_close(job, ledger, skeleton, filling, task.borders))
-                    shard = filling.shard + 1
-                    filling = _Filling(job, shard) if shard < task.shards[1] else None
+                    receipts.append(filling.close(task.borders))
+                    shard = filling.shard.shard + 1
+                    more = shard < task.shards[1]
+                    filling = _Filling(_Shard(job, ledger, skeleton, shard)) if more else None
             at += batch.rows
             if at >= stop and not owner:
                 break
@@ -287,7 +341,8 @@ def write_placed(job: Job, task: PlacedTask) -> dict[str, Any]:
     if filling is not None:
         wanted = filling.stop - filling.start
         raise IngestError(
-            f"shard {filling.shard} got {filling.filled} of its {wanted} rows; plan and source disagree"
+            f"shard {filling.shard.shard} got {filling.at - filling.start} of its {wanted} rows; plan and "
+            "source disagree"
         )
     return _record(
         job,
@@ -317,22 +372,6 @@ def _columns(job: Job, batch: Batch, part: Part) -> dict[str, np.ndarray]:
                     )
                 columns[name] = batch.columns[name]
     return columns
-
-
-def _close(job: Job, ledger: Ledger, skeleton: Any, filling: _Filling, borders: np.ndarray) -> dict[str, Any]:
-    receipt = _finish_shard(
-        job,
-        ledger,
-        skeleton,
-        filling.shard,
-        borders=borders,
-        column=filling.column,
-        lost=filling.lost,
-        done=lambda _: None,
-    )
-    for column in filling.columns.values():
-        _buffers.give(column)
-    return receipt
 
 
 def _record(
@@ -387,18 +426,7 @@ def write_staged(job: Job, task: StagedTask) -> dict[str, Any]:
         wanted = stop - start
         if scratch.rows() != wanted:
             raise IngestError(f"shard {shard} would get {scratch.rows()} rows of {wanted}; the plan is wrong")
-        receipts.append(
-            _finish_shard(
-                job,
-                ledger,
-                skeleton,
-                shard,
-                borders=task.borders,
-                column=scratch.column,
-                lost=scratch.lost(),
-                done=_buffers.give,
-            )
-        )
+        receipts.append(_assembled(_Shard(job, ledger, skeleton, shard), scratch, task.borders))
     return _record(
         job,
         ledger,
@@ -410,3 +438,36 @@ def write_staged(job: Job, task: StagedTask) -> dict[str, Any]:
         bytes_in=0,
         began=began,
     )
+
+
+def _assembled(shard: _Shard, scratch: Assembly, borders: np.ndarray) -> dict[str, Any]:
+    """Write a shard out of scratch, one field after the other, and return its receipt."""
+    job = shard.job
+    specs = {f.name: f for f in job.fields}
+    lost = scratch.lost()
+    times = None if job.time_field is None else scratch.column(job.time_field, specs[job.time_field])
+    watched = {} if job.cut is None else {n: scratch.column(n, specs.get(n)) for n in job.cut.on_change}
+    shard.look(borders, times, watched, lost)
+    for held in (times, *watched.values()):
+        if held is not None:
+            _buffers.give(held)
+    del times, watched
+    step = _layout(job).chunk
+    for spec in job.fields:
+        values = scratch.column(spec.name, spec)
+        mask = scratch.column(mask_name(spec.name), None) if has_mask(spec) else None
+        for at in range(0, len(values), step):
+            some = slice(at, at + step)
+            add_chunks(
+                shard.ready(
+                    spec,
+                    values[some],
+                    None if mask is None else mask[some],
+                    None if lost is None else lost[some],
+                )
+            )
+        for held in (values, mask):
+            if held is not None:
+                _buffers.give(held)
+        shard.store(spec)
+    return shard.receipt

@@ -208,15 +208,15 @@ def test_resume_of_nothing_starts(folder, tmp_path, wanted):
 
 def full_disk(monkeypatch, after):
     """The disk is full when the n-th shard is written."""
-    real = StoreSkeleton.write_shard
+    real = StoreSkeleton.store_shard
     count = iter(range(10**9))
 
-    def write(self, field, index, values):
+    def write(self, writer):
         if next(count) == after:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{self.url}/{field}/c/{index}")
-        return real(self, field, index, values)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{self.url}/{writer.field}/c/{writer.shard_index}")
+        return real(self, writer)
 
-    monkeypatch.setattr(StoreSkeleton, "write_shard", write)
+    monkeypatch.setattr(StoreSkeleton, "store_shard", write)
 
 
 @pytest.mark.parametrize("after", [0, 7, 30])
@@ -245,24 +245,24 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
 
 
 def test_storage_that_fails_for_a_moment_is_tried_again(folder, tmp_path, monkeypatch, wanted):
-    real = StoreSkeleton.write_shard
+    real = StoreSkeleton.store_shard
     count = iter(range(10**9))
 
-    def write(self, field, index, values):
+    def write(self, writer):
         if next(count) % 11 == 5:
             raise OSError("503 Slow Down")
-        return real(self, field, index, values)
+        return real(self, writer)
 
-    monkeypatch.setattr(StoreSkeleton, "write_shard", write)
+    monkeypatch.setattr(StoreSkeleton, "store_shard", write)
     run(folder, tmp_path / "o.zarr")
     check(tmp_path / "o.zarr", wanted)
 
 
 def test_storage_that_keeps_failing_ends_the_job(folder, tmp_path, monkeypatch):
-    def write(self, field, index, values):
+    def write(self, writer):
         raise OSError("503 Slow Down")
 
-    monkeypatch.setattr(StoreSkeleton, "write_shard", write)
+    monkeypatch.setattr(StoreSkeleton, "store_shard", write)
     with pytest.raises(IngestError, match="503 Slow Down"):
         run(folder, tmp_path / "o.zarr")
 

@@ -26,7 +26,7 @@ COMPILED = (
     "chunkstore.permute",
     "chunkstore.schedule",
 )
-NAMES = ("avro-file", "avro-kernel", "store-root", "chunk", "ledger")
+NAMES = ("avro-file", "avro-kernel", "audio-header", "store-root", "chunk", "ledger")
 
 
 def has_atheris() -> bool:
@@ -43,6 +43,7 @@ def guided(name: str, seconds: float, corpus: Path) -> None:
     instrument = {
         "avro-file": ["ingest.sources.avro"],
         "avro-kernel": ["ingest.sources.avro", "fuzz.targets"],
+        "audio-header": ["ingest.sources.audio"],
         "store-root": ["chunkstore"],
         "chunk": ["chunkstore"],
         "ledger": ["ingest"],

@@ -30,6 +30,11 @@ from chunkstore.places import Blob, MemoryPlace
 from chunkstore.reader import decode_strings, encode_strings, parse_shard
 from chunkstore.verify import verify_store
 from ingest.sources import open_source
+from ingest.sources.audio import flac, mpeg, ogg, riff
+from ingest.sources.audio.by_pcm import PcmDecoder
+from ingest.sources.audio.decode import DecodeError
+from ingest.sources.audio.probe import MAX_CLAIM, probe
+from ingest.sources.audio.sniff import HEAD_BYTES
 from ingest.sources.avro import schema as schemas
 from ingest.sources.avro.columns import make_plan
 from ingest.sources.avro.fallback import FastavroDecoder
@@ -376,6 +381,128 @@ def ledger(data: bytes) -> None:
                 (beside / n).unlink(missing_ok=True)
 
 
+# ---- the headers and containers of audio: what is read here, without a library
+
+
+@cache
+def _recordings() -> tuple[bytes, ...]:
+    ramp = np.arange(-300, 300, dtype="<i2")
+    found = [
+        _wav(b"RIFF", 1, 16, ramp.tobytes()),
+        _wav(b"RIFX", 1, 16, ramp.byteswap().tobytes()),
+        _wav(b"RF64", 3, 32, (ramp / 300).astype("<f4").tobytes()),
+        _wav(b"RIFF", 1, 24, b"\x01\x02\x00" * 200, extensible=True),
+        _wav(b"RIFF", 7, 8, bytes(range(256))),
+        _w64(ramp.tobytes()),
+    ]
+    # Ogg: a page that opens a stream of Opus, and one that ends it
+    head = b"OpusHead" + struct.pack("<BBHIhB", 1, 1, 312, 48000, 0, 0)
+    found.append(_page(2, 0, 0, head) + _page(0, 0, 1, b"OpusTags") + _page(4, 960, 2, bytes(300)))
+    # MPEG: a tag, and frames of layer 3 at 128 kbit/s and 44.1 kHz, 417 bytes each; the first may hold claims
+    frame = b"\xff\xfb\x90\x00" + bytes(413)
+    info = bytearray(frame)
+    info[36:52] = b"Xing" + struct.pack(">III", 3, 3, 3 * 417)
+    found.append(b"ID3\x04\x00\x00\x00\x00\x00\x0a" + bytes(10) + frame * 3)
+    found.append(bytes(info) + frame * 3 + b"TAG" + bytes(125))
+    with contextlib.suppress(ImportError):
+        import soundfile
+
+        for form, coding in (
+            ("FLAC", "PCM_16"),
+            ("OGG", "VORBIS"),
+            ("AIFF", "PCM_24"),
+            ("MP3", "MPEG_LAYER_III"),
+        ):
+            out = io.BytesIO()
+            with contextlib.suppress(soundfile.LibsndfileError, ValueError):  # an old library writes no MP3
+                soundfile.write(out, ramp, 8000, format=form, subtype=coding)
+                found.append(out.getvalue())
+    return tuple(found)
+
+
+def _wav(kind: bytes, tag: int, bits: int, data: bytes, *, extensible: bool = False) -> bytes:
+    order = ">" if kind == b"RIFX" else "<"
+    width = bits // 8
+    fmt = struct.pack(order + "HHIIHH", 0xFFFE if extensible else tag, 1, 8000, 8000 * width, width, bits)
+    if extensible:
+        fmt += struct.pack("<HHIH", 22, bits, 4, tag) + bytes(14)
+    notes = b"INFOICMT" + struct.pack(order + "I", 4) + b"hey\0"
+    chunks = b""
+    if kind == b"RF64":
+        chunks += b"ds64" + struct.pack("<IQQQI", 28, 0, len(data), 0, 0)
+    for name, body in ((b"LIST", notes), (b"fmt ", fmt), (b"data", data)):
+        size = 0xFFFFFFFF if kind == b"RF64" and name == b"data" else len(body)
+        chunks += name + struct.pack(order + "I", size) + body + bytes(len(body) & 1)
+    return kind + struct.pack(order + "I", 4 + len(chunks)) + b"WAVE" + chunks
+
+
+def _w64(data: bytes) -> bytes:
+    tail = b"\xf3\xac\xd3\x11\x8c\xd1\x00\xc0\x4f\x8e\xdb\x8a"
+    fmt = struct.pack("<HHIIHH", 1, 1, 8000, 16000, 2, 16)
+    body = b"fmt " + tail + struct.pack("<Q", 24 + len(fmt)) + fmt
+    body += b"data" + tail + struct.pack("<Q", 24 + len(data)) + data
+    return (
+        b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
+        + struct.pack("<Q", 40 + len(body))
+        + b"wave"
+        + tail
+        + body
+    )
+
+
+def _page(flags: int, granule: int, number: int, body: bytes) -> bytes:
+    table = b"\xff" * (len(body) // 255) + bytes([len(body) % 255])
+    page = (
+        b"OggS\0" + struct.pack("<BqIII", flags, granule, 7, number, 0) + bytes([len(table)]) + table + body
+    )
+    return page[:22] + ogg._crc(page).to_bytes(4, "little") + page[26:]  # noqa: SLF001  # a good checksum leads further in
+
+
+def audio_header(data: bytes) -> None:
+    """Sniff, probe and walk: what is found lies within the file, and PCM gives the frames that are there."""
+    with tempfile.NamedTemporaryFile(dir=_shm()) as file:
+        file.write(data)
+        file.flush()
+        with Path(file.name).open("rb") as opened:
+            _audio_walks(opened, data)
+        try:
+            decoder = PcmDecoder(file.name)
+            blocks = list(decoder.blocks())
+            assert all(b.dtype == np.float32 and b.shape[1] == decoder.channels for b in blocks)
+            assert sum(len(b) for b in blocks) == decoder._facts.frames  # noqa: SLF001
+        except DecodeError:
+            pass
+
+
+def _audio_walks(file: Any, data: bytes) -> None:
+    size = len(data)
+    claim = probe(file, size)
+    assert -1 <= claim.frames <= MAX_CLAIM
+    assert claim.rate >= 0 <= claim.channels
+    with contextlib.suppress(riff.RiffError):
+        facts = riff.read_facts(file, size)
+        assert facts.start + facts.nbytes <= size
+        assert 0 <= facts.frames * facts.block <= facts.nbytes
+    pages = ogg.walk(file)
+    at = 0
+    for link in pages.links:
+        assert at <= link.start <= link.stop <= size
+        at = link.stop
+    assert pages.junk_bytes <= size
+    assert all(0 <= bad < size for bad in pages.bad_pages)
+    if data:
+        frames = mpeg.walk(file)
+        assert 0 <= frames.cut <= size
+        assert frames.junk_bytes <= size
+        assert all(0 <= a < b <= size for a, b in frames.junk)
+        assert frames.samples >= 0 <= frames.expected
+        assert not frames.frames or mpeg.frame_header(data[frames.start : frames.start + 4])
+    for head in (data[:HEAD_BYTES], data[: len(data) // 2]):
+        info = flac.stream_info(head)
+        last = None if info is None else flac.last_frame(data[-HEAD_BYTES:], info)
+        assert last is None or last.start >= 0 < last.samples
+
+
 _JSON = (
     b"null",
     b"-1",
@@ -418,6 +545,34 @@ TARGETS = {
         ),
         Target("store-root", store_root, lambda: [_store()["zarr.json"]], ("chunkstore",), _JSON),
         Target("chunk", chunk, _chunks, ("chunkstore",), (b"\xff" * 8, b"\x28\xb5\x2f\xfd")),
+        Target(
+            "audio-header",
+            audio_header,
+            lambda: list(_recordings()),
+            ("ingest.sources.audio",),
+            (
+                b"RIFF",
+                b"RF64",
+                b"WAVE",
+                b"fmt ",
+                b"data",
+                b"ds64",
+                b"LIST",
+                b"OggS",
+                b"fLaC",
+                b"ID3",
+                b"TAG",
+                b"LYRICSBEGIN",
+                b"LYRICS200",
+                b"APETAGEX",
+                b"FORM",
+                b"AIFF",
+                b"COMM",
+                b"\xff\xfb\x90\x00",
+                b"\xff\xff\xff\xff",
+                b"\xff\xff\xff\x7f",
+            ),
+        ),
         Target("ledger", ledger, _ledgers, ("ingest",), _JSON),
     )
 }

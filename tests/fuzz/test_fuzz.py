@@ -20,7 +20,14 @@ finally:
     sys.path.remove(str(ROOT))
 
 #: mutations tried with the suite
-TRIES = {"avro-file": 400, "avro-kernel": 3000, "store-root": 1500, "chunk": 6000, "ledger": 60}
+TRIES = {
+    "avro-file": 400,
+    "avro-kernel": 3000,
+    "audio-header": 2500,
+    "store-root": 1500,
+    "chunk": 6000,
+    "ledger": 60,
+}
 FOUND = sorted(p for p in INPUTS.glob("*/*") if p.is_file())
 
 

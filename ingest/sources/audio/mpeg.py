@@ -176,7 +176,7 @@ def _tag_end(data: mmap.mmap, at: int) -> int:
         return at + id3_end(head)
     if head[:3] == b"TAG" and len(data) - at <= 128 + 32:
         return min(at + 128, len(data))
-    if head[:8] == b"APETAGEX":
+    if head[:8] == b"APETAGEX" and len(head) == 32:
         size = int.from_bytes(head[12:16], "little")
         return at + 32 + (size if head[23] & 0x20 else 0) if size < len(data) else at
     if head[:11] == b"LYRICSBEGIN":
@@ -227,14 +227,14 @@ def walk(file: BinaryIO) -> MpegWalk:
             if end > at:
                 at, synced = end, False
                 continue
-            start, synced = at, False
+            lost, synced = at, False
             at = _next_sync(data, at + 1)
-            if data[start:at].strip(b"\0"):  # runs of zeros are padding
-                junk_bytes += at - start
-                if junk and junk[-1][1] == start:
+            if data[lost:at].strip(b"\0"):  # runs of zeros are padding
+                junk_bytes += at - lost
+                if junk and junk[-1][1] == lost:
                     junk[-1] = (junk[-1][0], at)
                 elif len(junk) < 100:
-                    junk.append((start, at))
+                    junk.append((lost, at))
     return MpegWalk(
         first.rate if first else 0,
         first.channels if first else 0,

@@ -124,6 +124,8 @@ def read_facts(file: BinaryIO, size: int) -> WavFacts:
     """
     file.seek(0)
     head = file.read(40)
+    if head[:4] not in (b"RIFF", b"RIFX", b"RF64", b"BW64", b"riff"):
+        raise RiffError("the file does not begin as a WAV does")
     wide = head[:4] == b"riff"
     big = head[:4] == b"RIFX"
     order = ">" if big else "<"

@@ -275,6 +275,22 @@ def test_the_walk_over_mpeg_frames_counts_what_decodes(make, tmp_path):
     assert (tagged.frames, tagged.junk_bytes, tagged.expected) == (found.frames, 0, 50_000)
 
 
+def test_junk_between_frames_does_not_move_the_first_of_them(make):
+    """Found by fuzzing: a decoder that was told the true length then began behind the junk."""
+    frame = b"\xff\xfb\x90\x00" + bytes(413)
+    path = make.file("a.mp3", b"ID3\x04\0\0\0\0\0\x0a" + bytes(10) + frame * 3 + b"junk" * 9 + frame * 3)
+    with path.open("rb") as file:
+        found = mpeg.walk(file)
+    assert (found.frames, found.start, found.junk) == (6, 20, ((20 + 3 * 417, 20 + 3 * 417 + 36),))
+
+
+@pytest.mark.parametrize("head", [b"", b"\xff\xfeFF", b"FORM"])
+def test_what_is_no_wav_is_refused_as_one(head):
+    body = head.ljust(12, b"\0") + b"fmt " + bytes(12)
+    with pytest.raises(riff.RiffError, match="does not begin as a WAV"):
+        riff.read_facts(io.BytesIO(body), len(body))
+
+
 @settings(deadline=None, max_examples=100)
 @given(noise=st.binary(min_size=1, max_size=3000))
 def test_no_bytes_make_the_walk_over_frames_fail(tmp_path_factory, noise):

@@ -202,7 +202,8 @@ class Gathering:
     def __init__(self, items: int = 0, *, vector: bool | None = None) -> None:
         self._vector = items > 0 if vector is None else vector
         self._items: list[_Item] = [_NOTHING] * (items if self._vector else 1)
-        self._held: list[tuple[NDArray[Any], NDArray[np.bool_] | None]] = []
+        self._held: NDArray[Any] | None = None
+        self._held_valid: NDArray[np.bool_] | None = None
         self._rows = 0
         self._room = np.empty(0)
 
@@ -226,21 +227,27 @@ class Gathering:
             if len(part) == _BLOCK:
                 self._block(part, mask)  # blocks bound the memory of the float64 copies
                 continue
-            self._held.append((part.copy(), None if mask is None else mask.copy()))
-            self._rows += len(part)
+            self._hold(part, mask)
             if self._rows == _BLOCK:
                 self._flush()
 
+    def _hold(self, values: NDArray[Any], valid: NDArray[np.bool_] | None) -> None:
+        """Keep what does not make a block yet."""
+        if self._held is None or self._held.dtype != values.dtype:
+            self._flush()
+            self._held = np.empty((_BLOCK, *values.shape[1:]), values.dtype)
+        at, self._rows = self._rows, self._rows + len(values)
+        self._held[at : self._rows] = values
+        if valid is not None and self._held_valid is None:
+            self._held_valid = np.ones((_BLOCK, *valid.shape[1:]), bool)
+        if self._held_valid is not None:
+            self._held_valid[at : self._rows] = True if valid is None else valid
+
     def _flush(self) -> None:
-        if not self._held:
-            return
-        whole = np.concatenate([values for values, _ in self._held])
-        mask = None
-        if any(valid is not None for _, valid in self._held):
-            masks = [np.ones(v.shape[:1], bool) if m is None else m for v, m in self._held]
-            mask = np.concatenate(masks)
-        self._held, self._rows = [], 0
-        self._block(whole, mask)
+        if self._held is not None and self._rows:
+            valid = self._held_valid
+            rows, self._rows = self._rows, 0
+            self._block(self._held[:rows], None if valid is None else valid[:rows])
 
     def result(self) -> FieldStatistics:
         """Return the statistics of all that came."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import traceback
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -43,7 +44,7 @@ EXIT_CODES = {
     1: "failed",
     2: "usage: an option, a name or a place that cannot be used",
     3: "finished, with data put in quarantine",
-    130: "interrupted; an ingest goes on with --resume",
+    130: "interrupted; an ingest goes on with `--resume`",
 }
 
 _USAGE_ERRORS = (ConfigError, NotAStoreError, StoreExistsError, UnknownNameError, InputError)
@@ -51,15 +52,28 @@ _USAGE_ERRORS = (ConfigError, NotAStoreError, StoreExistsError, UnknownNameError
 # exception leads to the bases of either.
 _UsageError, _ClickException = typer.BadParameter.__mro__[1:3]
 
+#: The order in which verbs are listed: from files to a store, what is asked of it, what is made of it, help.
+FAMILY = ("scan", "ingest", "info", "verify", "simulate", "report", "split", "merge", "demo", "doctor")
+
+
+class _Family(typer.core.TyperGroup):
+    """Lists verbs in the order of their use, and those of other packages behind them."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # click's or typer's
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda n: FAMILY.index(n) if n in FAMILY else len(FAMILY))
+
+
 app = typer.Typer(
     name="chunkstore",
+    cls=_Family,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help=(
         "Chunked stores of time series and audio, and shuffled training windows from them.\n\n"
-        "Start with `chunkstore demo`, or with `chunkstore ingest avro --help`. "
+        "Start with `chunkstore demo`, or with `chunkstore scan` on your own Avro files. "
         "Exit codes: 0 clean, 1 failed, 2 usage, 3 finished with data in quarantine."
     ),
 )
@@ -176,14 +190,34 @@ def _one_line(error: BaseException, words: Sequence[str]) -> str:
         path = context.command_path if context is not None else "chunkstore"
         message = printable(" ".join(error.format_message().split()), 4000)  # type: ignore[attr-defined]
         # no verb at all: typer has already shown the help
+        message += _forgotten_dashes(words, message)
         message += "" if message.endswith(("?", ".")) else "."
         return f"{message} See: {path} --help" if words and message != "." else ""
     message = printable(" ".join(str(error).split()), 4000) or type(error).__name__
     if isinstance(error, ChunkstoreError):
-        return message
+        return message + _forgotten_dashes(words, message)
     if isinstance(error, (OSError, ImportError, MemoryError)):
         return f"{type(error).__name__}: {message}"
     return f"unexpected {type(error).__name__}: {message} (--debug shows the trace; please report it)"
+
+
+def _forgotten_dashes(words: Sequence[str], message: str) -> str:
+    """Return a question where a word that was refused is the name of an option of the verb.
+
+    Examples
+    --------
+    >>> _forgotten_dashes(["info", "sensors.zarr", "json"], "Got unexpected extra argument(s) (json)")
+    '; did you mean --json?'
+    """
+    command: Any = typer.main.get_command(app)
+    options: set[str] = set()
+    for word in words:
+        command = getattr(command, "commands", {}).get(word, command)
+        options = {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
+    refused = set(re.findall(r"[\w-]+", message))  # messages write options as they are typed
+    named = [(word, f"--{word.replace('_', '-')}") for word in words]
+    meant = [option for word, option in named if option in options and {word, option} & refused]
+    return f"; did you mean {' and '.join(dict.fromkeys(meant))}?" if meant else ""
 
 
 _loaded: set[str] = set()

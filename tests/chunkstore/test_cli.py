@@ -1,11 +1,17 @@
 """The borders of the command line: one line an error, exit codes, suggestions, other packages' verbs."""
 
 import json
+import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import chunkstore
 from chunkstore import __version__, cli, errors
 
 
@@ -125,6 +131,83 @@ def test_verbs_that_cannot_be_loaded_do_not_take_ours_with_them(capsys, monkeypa
     assert code == 0
     assert "versions" in json.loads(out)["sections"]
     assert "no_such_module" in err
+
+
+def test_verbs_are_listed_in_the_order_of_their_use(capsys):
+    _, out, _ = run(capsys, "--help")
+    found = [word for word in re.findall(r"^\W*(\w+) ", out, re.MULTILINE) if word in cli.FAMILY]
+    assert found == list(cli.FAMILY)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("info", "x.zarr", "json"), "--json"),
+        (("verify", "x.zarr", "deep"), "--deep"),
+        (("ingest", "audio", "metadata-key", "name", "-o", "x.zarr"), "--metadata-key"),
+        (("ingest", "audio", "label_from", "parent", "-o", "x.zarr"), "--label-from"),
+    ],
+)
+def test_an_option_without_its_dashes_is_answered_with_them(capsys, words, meant):
+    code, out, err = run(capsys, *words)
+    assert code == 2
+    assert out == ""
+    assert f"did you mean {meant}?" in err
+    assert err.count("\n") == 1
+
+
+def test_a_word_that_nobody_refused_is_not_taken_for_an_option(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with chunkstore.StoreWriter("json", fields={"x": "f4"}) as out:
+        out.write("a", {"x": [1.0]})
+    assert run(capsys, "info", "json")[0] == 0
+    _, _, err = run(capsys, "split", "json", "train/test", "--by", "week")
+    assert "week" in err
+    assert "did you mean" not in err
+
+
+BASH = """
+source <("$PROGRAM" --show-completion)
+COMP_WORDS=("$PROGRAM" {words}); COMP_CWORD={at}
+_chunkstore_completion "$PROGRAM" && printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("in",), {"ingest", "info"}),
+        (("ingest", "au"), {"audio"}),
+        (("ingest", "audio", "--meta"), {"--metadata", "--metadata-key"}),
+        (("info", "x.zarr", "--js"), {"--json"}),
+    ],
+)
+def test_bash_completes_verbs_and_options(words, found):
+    program = Path(sys.executable).with_name("chunkstore")
+    if not program.is_file():
+        pytest.skip("the console script is not installed")
+    script = BASH.format(words=" ".join(words), at=len(words))
+    env = {**os.environ, "PROGRAM": str(program)}
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert set(done.stdout.split()) == found, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+def test_completion_is_installed_for_bash(tmp_path):
+    program = Path(sys.executable).with_name("chunkstore")
+    if not program.is_file():
+        pytest.skip("the console script is not installed")
+    env = {**os.environ, "HOME": str(tmp_path)}
+    command = f"{shlex.quote(str(program))} --install-completion; :"  # ";": so that bash stays the parent
+    subprocess.run(["bash", "--norc", "-c", command], env=env, capture_output=True, timeout=60, check=True)
+    check = "source ~/.bashrc; complete -p chunkstore"
+    done = subprocess.run(
+        ["bash", "--norc", "-c", check], env=env, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "_chunkstore_completion" in done.stdout
 
 
 def test_completion_knows_the_verbs():

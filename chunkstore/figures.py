@@ -105,7 +105,7 @@ def histogram(
     ----------
     counts : int64[n]
         How many values lie in each bin.
-    edges : float64[n + 1]
+    edges : float64[n + 1] or datetime64[n + 1]
         Edges of the bins.
     title : str
         What it shows.
@@ -117,20 +117,40 @@ def histogram(
         What was sampled.
     """
     go = _plotly()
-    middle = np.sqrt(edges[:-1] * edges[1:]) if log else (edges[:-1] + edges[1:]) / 2
-    ranges = [f"{a:.4g} to {b:.4g}" for a, b in itertools.pairwise(edges)]
+    middle: Any
+    width: Any
+    if edges.dtype.kind == "M":
+        times = edges.astype("datetime64[ms]")
+        steps = np.diff(times)
+        middle = [str(t) for t in times[:-1] + steps // 2]
+        width = np.maximum(steps.astype(np.int64), 1)  # plotly measures dates in milliseconds
+        ranges = [f"{a} to {b}".replace("T", " ") for a, b in itertools.pairwise(_rounded(times))]
+    else:
+        middle = np.sqrt(edges[:-1] * edges[1:]) if log else (edges[:-1] + edges[1:]) / 2
+        width = None if log else np.diff(edges)
+        ranges = [f"{a:.4g} to {b:.4g}" for a, b in itertools.pairwise(edges)]
     trace = go.Bar(
         x=middle,
         y=counts,
-        width=None if log else np.diff(edges),
+        width=width,
         customdata=ranges,
         hovertemplate="%{customdata}: %{y:,}<extra></extra>",
         marker_line_width=0,
     )
     layout: dict[str, Any] = {"bargap": 0}
-    if log:
+    if edges.dtype.kind == "M":
+        layout["xaxis"] = {"type": "date", "title": {"text": x}}
+    elif log:
         layout["xaxis"] = {"type": "log", "title": {"text": x}}
     return _figure([trace], title, x=x, y="", height=220, note=note, layout=layout)
+
+
+def _rounded(times: np.ndarray) -> np.ndarray:
+    """Return times without digits that tell nothing: as fine as a tenth of the steps between them."""
+    step = np.diff(times).astype(np.int64).min(initial=2**62)
+    return times.astype(
+        "datetime64[m]" if step >= 600_000 else "datetime64[s]" if step >= 10_000 else "datetime64[ms]"
+    )
 
 
 def _literal(text: str) -> str:

@@ -40,8 +40,8 @@ def describe(store: ChunkStore) -> dict[str, Any]:
     -------
     dict
         ``url``, ``status``, ``format``, ``fingerprint``, ``n_obs``, ``layout``, ``fields`` (a list, one
-        object each: dtype, units, codec, bytes raw and stored in bytes, statistics), ``sequences``,
-        ``splits``, ``gaps``, ``faults`` and ``provenance``.
+        object each: dtype, units, codec, bytes raw and stored with those of its mask, statistics),
+        ``sequences``, ``splits``, ``gaps``, ``faults`` and ``provenance``.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def _ingest(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def stored_bytes(store: ChunkStore, field: str, most: int = MOST_SHARDS) -> tuple[int, bool]:
-    """Return the stored bytes of a field, and whether they were all counted (or estimated from a sample).
+    """Return the stored bytes of a field or mask, and whether all were counted (or estimated from a sample).
 
     Examples
     --------
@@ -153,6 +153,9 @@ def _field(store: ChunkStore, name: str) -> dict[str, Any]:
     spec = store.fields[name]
     raw = spec.bytes_per_obs * store.n_obs
     stored, exact = stored_bytes(store, name)
+    if name in store.masks:  # a part of it
+        mask, exact_mask = stored_bytes(store, store.masks[name])
+        raw, stored, exact = raw + store.n_obs, stored + mask, exact and exact_mask
     engine = store.engine[name]
     statistics = store.statistics.get(name)
     return {
@@ -426,30 +429,45 @@ def _span(column: dict[str, Any]) -> str:
     return f"{human_number(low)} to {human_number(high)}"
 
 
-def _dates(units: str, low: float, high: float) -> str | None:
-    """Return CF times as dates, where numpy knows the unit."""
+def dates_of(units: str, values: Any) -> np.ndarray | None:
+    """Return CF times as datetime64[same shape], or None where numpy knows no such unit or origin.
+
+    Examples
+    --------
+    >>> dates_of("hours since 2024-03-01", [0, 1.5])
+    array(['2024-03-01T00:00:00.000000', '2024-03-01T01:30:00.000000'],
+          dtype='datetime64[us]')
+    """
     unit, _, origin = units.partition(" since ")
-    steps: dict[str, np.timedelta64] = {
-        "seconds": np.timedelta64(1, "s"),
-        "milliseconds": np.timedelta64(1, "ms"),
-        "microseconds": np.timedelta64(1, "us"),
-        "nanoseconds": np.timedelta64(1, "ns"),
-        "days": np.timedelta64(1, "D"),
-    }
-    if unit not in steps:
+    known = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+    code: Any = {**known, "days": "D", "hours": "h", "minutes": "m"}.get(unit)
+    if code is None:
         return None
     try:
         start = np.datetime64(origin.strip().replace(" ", "T").removesuffix("Z"))
-        ends = [start + int(v) * steps[unit] for v in (low, high)]
+        numbers = np.asarray(values)
+        if numbers.dtype.kind == "f":  # parts of a unit count, to the microsecond
+            fine = np.timedelta64(1, code) / np.timedelta64(1, "us")
+            dates = start + np.round(numbers * fine).astype("timedelta64[us]")
+        else:
+            dates = start + numbers.astype(f"timedelta64[{code}]")
     except (ValueError, OverflowError):
         return None
-    return " to ".join(dict.fromkeys(_short(str(e)) for e in ends))
+    found: np.ndarray = dates
+    return found
+
+
+def _dates(units: str, low: float, high: float) -> str | None:
+    """Return CF times as dates, where numpy knows the unit."""
+    ends = dates_of(units, np.array([low, high]))
+    return None if ends is None else " to ".join(dict.fromkeys(_short(str(e)) for e in ends))
 
 
 def _short(date: str) -> str:
     """Return a date without the zeros that its unit brings."""
     date = date.rstrip("0").rstrip(".") if "." in date else date
-    return date.removesuffix("T00:00:00").removesuffix(":00")
+    date = date.removesuffix("T00:00:00").removesuffix("T00:00").removesuffix("T00")
+    return date.removesuffix(":00") if date.count(":") == 2 else date
 
 
 def show(found: dict[str, Any]) -> None:

@@ -293,13 +293,15 @@ def _field_figure(store: ChunkStore, name: str) -> Figure:
             x="obs",
             note=sample.note,
         )
-    h = survey.histogram(sample.values)
+    clock = info.is_time(spec.units)
+    h = survey.histogram(sample.values, linear=clock)
+    dates = info.dates_of(spec.units, h.edges) if spec.units and clock else None
     note = sample.note
     if h.beyond:
         note += ("; " if note else "") + f"{h.beyond:,} values lie outside what is drawn"
     return figures.histogram(
         h.counts,
-        h.edges,
+        h.edges if dates is None else dates,
         _titled(spec),
         x=(spec.units or "") if _plain_units(spec) else "",
         log=h.log,

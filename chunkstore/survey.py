@@ -110,12 +110,14 @@ def field_sample(store: ChunkStore, field: str, budget: int = 32 * 2**20) -> Sam
     return Sample(np.concatenate([empty, *parts]), read, store.n_obs)
 
 
-def histogram(values: np.ndarray, bins: int = 60, *, tails: float = 0.0005) -> Histogram:
+def histogram(
+    values: np.ndarray, bins: int = 60, *, tails: float = 0.0005, linear: bool = False
+) -> Histogram:
     """Return a histogram whose bins can be seen.
 
     Integers of few distinct values get a bin each; positive values that span more than three decades get
     bins that grow by a factor; and rare extremes that would squeeze the rest into one bin are counted
-    beside it.
+    beside it. ``linear`` keeps bins of one width, as for dates, whose origin means nothing.
 
     Examples
     --------
@@ -130,7 +132,7 @@ def histogram(values: np.ndarray, bins: int = 60, *, tails: float = 0.0005) -> H
         edges = np.arange(low - 0.5, high + 1.5)
     elif low == high:
         edges = np.array([low - 0.5, high + 0.5])
-    elif low > 0 and high / low > 1000:
+    elif low > 0 and high / low > 1000 and not linear:
         edges = np.geomspace(low, high, bins + 1)
         edges[0], edges[-1] = low, high
     else:
@@ -140,7 +142,10 @@ def histogram(values: np.ndarray, bins: int = 60, *, tails: float = 0.0005) -> H
         edges = np.linspace(low, high, bins + 1)
     counts, edges = np.histogram(finite.astype(np.uint8) if finite.dtype == bool else finite, edges)
     return Histogram(
-        counts, edges, bool(edges[0] > 0 and edges[-1] > 1000 * edges[0]), len(finite) - int(counts.sum())
+        counts,
+        edges,
+        bool(edges[0] > 0 and edges[-1] > 1000 * edges[0] and not linear),
+        len(finite) - int(counts.sum()),
     )
 
 

@@ -54,6 +54,35 @@ def test_stored_bytes_are_those_of_the_chunks_on_disk(place):
     assert 0 < total < on_disk
 
 
+def test_the_mask_of_a_field_counts_among_its_bytes():
+    fields = [FieldSpec("steps", "int32", nullable=True)]
+    rng = np.random.default_rng(0)
+    with chunkstore.StoreWriter("memory://masked", fields=fields, codec="none", overwrite=True) as out:
+        out.write("a", {"steps": rng.integers(0, 9, 1000), "steps_valid": rng.random(1000) > 0.5})
+    store = chunkstore.open_store("memory://masked")
+    (found,) = info.describe(store)["fields"]
+    assert found["bytes"] == 1000 * (4 + 1)
+    parts = [info.stored_bytes(store, name)[0] for name in ("steps", "steps_valid")]
+    assert min(parts) > 0
+    assert found["bytes_stored"] == sum(parts)
+
+
+@pytest.mark.parametrize(
+    ("units", "values", "dates"),
+    [
+        ("seconds since 1970-01-01", [86400], ["1970-01-02T00:00:00"]),
+        ("milliseconds since 1970-01-01T00:00:00Z", [1704067200123], ["2024-01-01T00:00:00.123"]),
+        ("days since 2000-02-28", [1.5], ["2000-02-29T12:00:00.000000"]),  # a leap year
+        ("minutes since 2024-01-01 06:00", [90], ["2024-01-01T07:30"]),
+        ("months since 2000-01-01", [1], None),
+        ("seconds since the flood", [1], None),
+    ],
+)
+def test_numbers_of_a_clock_are_told_as_dates(units, values, dates):
+    found = info.dates_of(units, values)
+    assert (None if found is None else [str(d) for d in found]) == dates
+
+
 @pytest.mark.parametrize("codec", ["none", "lz4:5", "zstd:3", "zstd:9", "blosc-lz4:5", "blosc-zstd:3"])
 def test_a_codec_is_shown_as_it_was_asked_for(codec):
     with chunkstore.StoreWriter("memory://codec", fields={"x": "f4"}, codec=codec, overwrite=True) as out:

@@ -1,5 +1,6 @@
 """The report is one file that a browser shows without the network and without complaints."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -8,8 +9,8 @@ import numpy as np
 import pytest
 
 import chunkstore
-from chunkstore import FieldSpec, cli, errors
-from chunkstore.report import ReportOptions, write_report
+from chunkstore import FieldSpec, cli, errors, info
+from chunkstore.report import ReportOptions, _sections, write_report
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -68,6 +69,23 @@ def test_the_page_needs_nothing_from_outside(sensors, tmp_path):
     outside = re.findall(r"<(?:script|link|img|audio)[^>]*(?:src|href)=\"(?!data:)([^\"]*)", text)
     assert outside == []
     assert "default-src 'none'" in text
+
+
+def test_a_field_that_tells_the_time_is_drawn_over_dates(tmp_path):
+    place = tmp_path / "clock.zarr"
+    # 2024-03-01 to 2024-03-11, a reading every hour
+    hours = 1_709_251_200_000 + np.arange(240) * 3_600_000
+    fields = [FieldSpec("time", "int64", units="milliseconds since 1970-01-01")]
+    with chunkstore.StoreWriter(place, fields=fields) as out:
+        out.write("a", {"time": hours})
+    with chunkstore.open_store(place) as store:
+        sections = {s.key: s for s in _sections(store, info.describe(store), ReportOptions())}
+    (item,) = sections["fields"].figures
+    drawn = json.loads(item.figure.data)
+    assert drawn["layout"]["xaxis"]["type"] == "date"
+    (trace,) = drawn["data"]
+    assert (trace["x"][0], trace["x"][-1]) == ("2024-03-01T01:59:30.000", "2024-03-10T21:00:30.000")
+    assert trace["customdata"][0] == "2024-03-01 00:00 to 2024-03-01 03:59"
 
 
 def test_labels_cannot_break_out_of_the_page(sensors, tmp_path):

@@ -17,8 +17,8 @@ import numpy as np
 
 from chunkstore.errors import IngestError
 from ingest.exchange import SegmentRef
-from ingest.folder import LocalFolder
 from ingest.merge_sorted import LazyTimes, split_at
+from ingest.scratch import SegmentReader
 from ingest.stage import LOST
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ MERGE_WHOLE = 1 << 20
 SPAN_BYTES = 8 << 20
 #: bytes of such spans that are kept at a time
 KEPT_BYTES = 32 << 20
+#: segments that are mapped at a time
+OPEN_SEGMENTS = 512
 #: shorter runs than this are gathered by index, longer ones are copied one by one
 SHORT_RUN = 256
 
@@ -59,14 +61,14 @@ class Slices:
 
         Examples
         --------
-        >>> segments = (SegmentRef("seg/0", 5, {"x": (0, "<f8", 0)}),)
+        >>> segments = (SegmentRef("seg/0", 5, {"x": (0, "<f8", 0, 0)}),)
         >>> a = Slices(segments, np.array([0]), np.array([2]), np.array([7, 9]), np.array([0]))
         >>> b = Slices.load(a.dump())
         >>> b.segments == a.segments, b.start.tolist()
         (True, [7, 9])
         """
         out = io.BytesIO()
-        told = [[s.name, s.rows, {k: list(v) for k, v in s.columns.items()}] for s in self.segments]
+        told = [s.to_json() for s in self.segments]
         np.savez(
             out,
             segments=np.frombuffer(json.dumps(told).encode(), np.uint8),
@@ -82,10 +84,7 @@ class Slices:
         """Return what :meth:`dump` wrote."""
         with np.load(io.BytesIO(data), allow_pickle=False) as found:
             told = json.loads(found["segments"].tobytes())
-            segments = tuple(
-                SegmentRef(name, rows, {k: (v[0], v[1], v[2]) for k, v in columns.items()})
-                for name, rows, columns in told
-            )
+            segments = tuple(SegmentRef.from_json(one) for one in told)
             return cls(segments, found["segment"], found["row"], found["start"], found["cluster"])
 
 
@@ -135,6 +134,7 @@ class Assembly:
         #: segment -> (rows, obs from the start of the shard) of single rows
         self.single: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
         self._kept: dict[tuple[int, str], tuple[np.ndarray, int]] = {}
+        self._readers: dict[int, SegmentReader] = {}
         self._plan()
         self._kept.clear()
         self._moves = list(self._spans())
@@ -175,6 +175,7 @@ class Assembly:
         times: np.ndarray | None = None
         for segment, at in _groups(segments):
             values, base = self._column(segment, self._name(), int(rows[at].min()), int(rows[at].max()) + 1)
+            self._reader(segment).check(self._name(), values, base, rows[at])
             if times is None:
                 times = np.empty(rows.size, values.dtype)
             times[at] = values[rows[at] - base]
@@ -223,7 +224,11 @@ class Assembly:
         """Return the times of rows [start, stop) of a slice."""
         slices = self.slices
         row = int(slices.row[entry])
-        values, base = self._column(int(slices.segment[entry]), self._name(), row + start, row + stop)
+        segment, name = int(slices.segment[entry]), self._name()
+        values, base = self._column(segment, name, row + start, row + stop)
+        if stop > start:
+            found = np.array([row + start]), np.array([stop - start])
+            self._reader(segment).check(name, values, base, *found)
         return values[row + start - base : row + stop - base]
 
     # ---------------------------------------------------------------- reading
@@ -231,32 +236,30 @@ class Assembly:
     def _column(self, segment: int, name: str, low: int, high: int) -> tuple[np.ndarray, int]:
         """Return (values, row of the first) that hold at least rows [low, high) of a column of a segment.
 
-        A column of a local segment is mapped whole, once; of a remote one a span is read and kept if small.
+        They are not checked. A span of a remote segment is kept for a while if it is small.
         """
         kept = self._kept.get((segment, name))
         if kept is not None and kept[1] <= low and high <= kept[1] + len(kept[0]):
             return kept
-        ref = self.slices.segments[segment]
-        offset, dtype, items = ref.columns[name]
-        kind, width = np.dtype(dtype), max(1, items)
-        if isinstance(self.folder, LocalFolder) or ref.rows * width * kind.itemsize <= SPAN_BYTES:
+        reader = self._reader(segment)
+        ref = reader.ref
+        _, dtype, items, _ = ref.columns[name]
+        if ref.rows * max(1, items) * np.dtype(dtype).itemsize <= SPAN_BYTES:
             low, high = 0, ref.rows
-        try:
-            flat = self.folder.array(
-                ref.name, offset + low * width * kind.itemsize, kind, (high - low) * width
-            )
-        except (FileNotFoundError, ValueError) as error:
-            raise IngestError(
-                f"scratch {self.folder.url} has lost {ref.name}; run again with --resume, which stages it "
-                "anew"
-            ) from error
-        flat = np.asarray(flat)
-        found = (flat.reshape(high - low, items) if items else flat, low)
-        if not isinstance(self.folder, LocalFolder):
+        found = reader.column(name, low, high)
+        if not reader.local:
             while self._kept and sum(v.nbytes for v, _ in self._kept.values()) > KEPT_BYTES:
                 del self._kept[next(iter(self._kept))]
-        self._kept[segment, name] = found
+            self._kept[segment, name] = found
         return found
+
+    def _reader(self, segment: int) -> SegmentReader:
+        reader = self._readers.get(segment)
+        if reader is None:
+            if len(self._readers) >= OPEN_SEGMENTS:
+                self._readers.clear()
+            reader = self._readers[segment] = SegmentReader(self.folder, self.slices.segments[segment])
+        return reader
 
     def _spans(self) -> Iterator[tuple[int, int, int]]:
         """Yield (segment, lowest row, row past the highest) of all that is read."""
@@ -280,10 +283,19 @@ class Assembly:
             self._kept.clear()
             if out is None:
                 out = self._take((n, *values.shape[1:]), values.dtype)
+            self._check(name, values, segment, base)
             self._copy(out, values, segment, base)
         if out is None:
             raise IngestError(f"no slice of scratch holds {name!r}; the plan and scratch disagree")
         return out
+
+    def _check(self, name: str, values: np.ndarray, segment: int, base: int) -> None:
+        reader = self._reader(segment)
+        if segment in self.runs:
+            rows, _, lengths = self.runs[segment]
+            reader.check(name, values, base, rows, lengths)
+        for rows, _ in self.single.get(segment, ()):
+            reader.check(name, values, base, rows)
 
     def _copy(self, out: np.ndarray, values: np.ndarray, segment: int, base: int) -> None:
         if segment in self.runs:
@@ -302,6 +314,7 @@ class Assembly:
         for segment, low, high in self._moves:
             if LOST in self.slices.segments[segment].columns:
                 values, base = self._column(segment, LOST, low, high)
+                self._check(LOST, values, segment, base)
                 self._copy(mask, values, segment, base)
         self._kept.clear()
         return mask if mask.any() else None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chunkstore.codecs import checksum
 from chunkstore.errors import IngestError
 from ingest.inputs import natural_key
 from ingest.place import place_slices
@@ -39,8 +40,22 @@ class SegmentRef:
     """Name in the scratch folder."""
     rows: int
     """Number of rows."""
-    columns: Mapping[str, tuple[int, str, int]]
-    """Column -> (byte offset, dtype, items; 0 for scalars)."""
+    columns: Mapping[str, tuple[int, str, int, int]]
+    """Column -> (byte offset, dtype, items; 0 for scalars, index of its first sum)."""
+    sums: tuple[int, int] | None = None
+    """Byte offset and number of the checksums of its pages, see :mod:`ingest.scratch`; None for none."""
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> SegmentRef:
+        """Return what a receipt of staging, or :meth:`to_json`, tells of a segment."""
+        columns = {n: (c[0], c[1], c[2], c[3] if len(c) > 3 else 0) for n, c in told["columns"].items()}
+        sums = told.get("sums")
+        return cls(told["name"], told["rows"], columns, None if sums is None else (sums[0], sums[1]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        columns = {name: list(column) for name, column in self.columns.items()}
+        return {"name": self.name, "rows": self.rows, "columns": columns, "sums": self.sums}
 
 
 @dataclass(frozen=True)
@@ -100,18 +115,12 @@ def gather(plan: Plan, ledger: Ledger, scratch: Folder) -> Exchange:
                 if value is not None and differs(column.setdefault(code, value), value):
                     conflicts.append((key, name, column[code], value))
         for segment in receipt["segments"]:
-            table = _table(scratch, segment["name"])
+            table = _table(scratch, segment["name"], segment.get("crc"))
             table[:, 0] = codes[table[:, 0]]
             segment_of.append(np.full(len(table), len(segments), np.int64))
             rows_before.append(np.cumsum(table[:, 1]) - table[:, 1])
             tables.append(table)
-            segments.append(
-                SegmentRef(
-                    segment["name"],
-                    segment["rows"],
-                    {n: (c[0], c[1], c[2]) for n, c in segment["columns"].items()},
-                )
-            )
+            segments.append(SegmentRef.from_json(segment))
             nbytes += segment["nbytes"]
     whole = np.concatenate(tables) if tables else np.zeros((0, 4), np.int64)
     ids = known.names
@@ -178,13 +187,21 @@ def numbered(ids: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     return out, repeated
 
 
-def _table(scratch: Folder, name: str) -> np.ndarray:
+def _table(scratch: Folder, name: str, crc: int | None) -> np.ndarray:
+    """Return the table of slices of a segment; a damaged one is removed, so that it is staged anew."""
     try:
-        table: np.ndarray = np.load(io.BytesIO(scratch.get(name + ".idx")), allow_pickle=False)
+        data = scratch.get(name + ".idx")
     except FileNotFoundError as error:
         raise IngestError(
             f"scratch {scratch.url} has lost {name}; run again with --resume, which stages it anew"
         ) from error
+    if crc is not None and checksum(data) != crc:
+        scratch.delete(name + ".idx")
+        raise IngestError(
+            f"{name}.idx in scratch {scratch.url} is damaged and was removed; run again with --resume, which "
+            "stages it anew"
+        )
+    table: np.ndarray = np.load(io.BytesIO(data), allow_pickle=False)
     return table
 
 

@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 import numpy as np
 
@@ -125,6 +125,10 @@ class LocalFolder:
     def get(self, name: str) -> bytes:
         """Return an object, or raise ``FileNotFoundError``."""
         return Path(self._path(name)).read_bytes()
+
+    def open(self, name: str) -> BinaryIO:
+        """Open an object to read it, or raise ``FileNotFoundError``."""
+        return Path(self._path(name)).open("rb")
 
     def array(self, name: str, offset: int, dtype: np.dtype[Any], count: int) -> np.ndarray:
         """Return ``count`` values that begin at byte ``offset``, read only when touched."""

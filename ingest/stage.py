@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chunkstore.codecs import checksum
 from chunkstore.errors import IngestError, UnsupportedError
 from ingest.faults import FaultCount, fault_to_json, loses_rows
 from ingest.inputs import natural_key
@@ -30,6 +31,7 @@ from ingest.rows import (
     settle,
     total,
 )
+from ingest.scratch import page_sums
 from ingest.worker import check_identity, fence, ledger_of, scratch_of, source_of
 
 if TYPE_CHECKING:
@@ -229,6 +231,7 @@ class _Stager:
         order, slice_keys, slice_rows, times = self._order()
         name = f"seg/{self.task.index:06d}-{len(self.segments):04d}"
         columns: dict[str, list[Any]] = {}
+        sums: list[np.ndarray] = []
 
         def pieces() -> Iterator[Any]:
             offset = 0
@@ -240,13 +243,19 @@ class _Stager:
                     whole = whole[order]
                 whole = np.ascontiguousarray(whole)
                 items = whole.shape[1] if whole.ndim == 2 else 0
-                columns[column] = [offset, whole.dtype.str, items]
+                columns[column] = [offset, whole.dtype.str, items, sum(map(len, sums))]
                 if whole.nbytes:
-                    yield whole.reshape(-1).view(np.uint8).data
+                    data = whole.reshape(-1).view(np.uint8)
+                    sums.append(page_sums(data, whole.nbytes // len(whole)))
+                    yield data.data
                 pad = -whole.nbytes % _ALIGN
                 yield bytes(pad)
                 offset += whole.nbytes + pad
+            table = np.concatenate([np.empty(0, "<u4"), *sums])
+            where.extend((offset, table.size))
+            yield table.tobytes()
 
+        where: list[int] = []
         rows = buffer.rows
         nbytes = self.scratch.put_stream(name, pieces())
         table = np.zeros((slice_keys.size, 4), np.int64)
@@ -256,9 +265,11 @@ class _Stager:
             table[:, 2], table[:, 3] = _bits(times[ends - slice_rows]), _bits(times[ends - 1])
         out = io.BytesIO()
         np.save(out, table)
-        self.scratch.put(name + ".idx", out.getvalue())
+        index = out.getvalue()
+        self.scratch.put(name + ".idx", index)
         self.nbytes += nbytes
-        self.segments.append({"name": name, "rows": rows, "nbytes": nbytes, "columns": columns})
+        told = {"name": name, "rows": rows, "nbytes": nbytes, "columns": columns}
+        self.segments.append({**told, "sums": where, "crc": checksum(index)})
         self.buffer = _Buffer()
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from ingest.assemble import Assembly, Slices
 from ingest.faults import fault_to_json
 from ingest.order import examine
 from ingest.rows import Account, column_of, has_mask, lost_mask, mask_name, mask_of, null_of, settle, total
+from ingest.scratch import DamagedScratchError
 from ingest.stage import summary
 from ingest.worker import check_identity, fence, ledger_of, scratch_of, source_of
 
@@ -406,9 +408,15 @@ def _slices(folder: Folder, task: StagedTask) -> Slices:
     if isinstance(task.slices, Slices):
         return task.slices
     try:
-        return Slices.load(folder.get(task.slices))
+        data = folder.get(task.slices)
     except FileNotFoundError as error:
         raise IngestError(f"scratch {folder.url} has lost {task.slices}; run again with --resume") from error
+    try:
+        return Slices.load(data)
+    except (ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:  # its own crc32
+        raise IngestError(
+            f"{task.slices} in scratch {folder.url} is damaged; run again with --resume, which makes it anew"
+        ) from error
 
 
 def write_staged(job: Job, task: StagedTask) -> dict[str, Any]:
@@ -420,13 +428,20 @@ def write_staged(job: Job, task: StagedTask) -> dict[str, Any]:
     skeleton = open_skeleton(job.store, job.storage_options)
     receipts = []
     slices = _slices(folder, task)
-    for shard in range(*task.shards):
-        start, stop = _layout(job).shard_range(shard)
-        scratch = Assembly(slices, folder, start, stop, time_field=job.time_field, take=_buffers.take)
-        wanted = stop - start
-        if scratch.rows() != wanted:
-            raise IngestError(f"shard {shard} would get {scratch.rows()} rows of {wanted}; the plan is wrong")
-        receipts.append(_assembled(_Shard(job, ledger, skeleton, shard), scratch, task.borders))
+    try:
+        for shard in range(*task.shards):
+            start, stop = _layout(job).shard_range(shard)
+            scratch = Assembly(slices, folder, start, stop, time_field=job.time_field, take=_buffers.take)
+            wanted = stop - start
+            if scratch.rows() != wanted:
+                raise IngestError(
+                    f"shard {shard} would get {scratch.rows()} rows of {wanted}; the plan is wrong"
+                )
+            receipts.append(_assembled(_Shard(job, ledger, skeleton, shard), scratch, task.borders))
+    except DamagedScratchError as error:
+        fence(job, ledger)
+        folder.delete(error.segment)  # what is not there is staged anew
+        raise IngestError(str(error)) from error
     return _record(
         job,
         ledger,

@@ -1,0 +1,181 @@
+"""Segments of scratch, and proof that what is read of them is what was written.
+
+A segment is one object: its columns one after the other, then a crc32c of every page of every column. A page
+is a fixed number of rows, so that whoever reads a few rows checks a few pages, and nothing is checked twice.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chunkstore.codecs import checksum
+from chunkstore.errors import CorruptDataError, IngestError
+from ingest.folder import LocalFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ingest.exchange import SegmentRef
+    from ingest.folder import Folder
+
+__all__ = ["DamagedScratchError", "SegmentReader", "page_rows", "page_sums"]
+
+#: bytes of a page of a column, about
+PAGE = 1 << 16
+
+
+class DamagedScratchError(CorruptDataError):
+    """A segment does not hold what was written to it."""
+
+    def __init__(self, segment: str, message: str) -> None:
+        super().__init__(message)
+        self.segment = segment
+
+
+def page_rows(width: int) -> int:
+    """Return the rows of a page of a column with ``width`` bytes a row.
+
+    Examples
+    --------
+    >>> page_rows(8), page_rows(1 << 20)
+    (8192, 1)
+    """
+    return max(1, PAGE // max(1, width))
+
+
+def page_sums(data: np.ndarray, width: int) -> np.ndarray:
+    """Return the crc32c of each page of a column, uint32, from its bytes, uint8.
+
+    Examples
+    --------
+    >>> page_sums(np.frombuffer(b"123456789", np.uint8), 1 << 20).tolist() == [0xE3069283]
+    True
+    """
+    step = page_rows(width) * width
+    sums = [checksum(data[at : at + step]) for at in range(0, len(data), step)]
+    return np.array(sums, "<u4")
+
+
+class SegmentReader:
+    """Columns of one segment, checked where they are touched.
+
+    Parameters
+    ----------
+    folder : Folder
+        Scratch.
+    ref : SegmentRef
+        What lies there; a segment of an older version may have no sums, and is then believed.
+
+    Raises
+    ------
+    IngestError
+        From its methods, if the segment is gone or shorter than it was.
+    DamagedScratchError
+        If it holds something else than what was written.
+    """
+
+    def __init__(self, folder: Folder, ref: SegmentRef) -> None:
+        self.folder, self.ref = folder, ref
+        self.local = isinstance(folder, LocalFolder)
+        self._whole: np.ndarray | None = None
+        self._sums: np.ndarray | None = None
+        self._good: dict[str, np.ndarray] = {}
+
+    def column(self, name: str, low: int, high: int) -> tuple[np.ndarray, int]:
+        """Return (values, row of the first) that hold at least rows [low, high) of a column, not checked yet.
+
+        A local segment is mapped whole, once; of a remote one whole pages are read.
+        """
+        offset, dtype, items, _ = self.ref.columns[name]
+        kind, width = np.dtype(dtype), max(1, items)
+        if self.local:
+            low, high = 0, self.ref.rows
+        else:
+            step = page_rows(width * kind.itemsize)
+            low, high = low // step * step, min(self.ref.rows, -(-high // step) * step)
+        flat = self._bytes(offset + low * width * kind.itemsize, (high - low) * width * kind.itemsize).view(
+            kind
+        )
+        return (flat.reshape(high - low, items) if items else flat), low
+
+    def _bytes(self, offset: int, count: int) -> np.ndarray:
+        try:
+            if not self.local:
+                return self.folder.array(self.ref.name, offset, np.dtype(np.uint8), count)
+            if self._whole is None:
+                self._whole = self._mapped()
+        except (FileNotFoundError, ValueError) as error:
+            raise self._lost() from error
+        if offset + count > self._whole.size:
+            raise self._lost()
+        return self._whole[offset : offset + count]
+
+    def _mapped(self) -> np.ndarray:
+        assert isinstance(self.folder, LocalFolder)
+        with self.folder.open(self.ref.name) as file:
+            try:
+                whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except ValueError:  # an empty file cannot be mapped
+                return np.empty(0, np.uint8)
+        return np.frombuffer(whole, np.uint8)
+
+    def _lost(self) -> IngestError:
+        return IngestError(
+            f"scratch {self.folder.url} has lost {self.ref.name}; run again with --resume, which stages it "
+            "anew"
+        )
+
+    def check(
+        self, name: str, values: np.ndarray, base: int, rows: np.ndarray, lengths: np.ndarray | None = None
+    ) -> None:
+        """Compare with their sums the pages in which some rows lie.
+
+        Parameters
+        ----------
+        name, values, base
+            A column, and what :meth:`column` returned.
+        rows : int64[n]
+            Rows, or the first of each of some runs.
+        lengths : int64[n], optional
+            Rows of each run, at least 1.
+        """
+        if self.ref.sums is None or not rows.size:
+            return
+        _, dtype, items, first = self.ref.columns[name]
+        width = np.dtype(dtype).itemsize * max(1, items)
+        step = page_rows(width)
+        good = self._good.setdefault(name, np.zeros(-(-self.ref.rows // step), bool))
+        for page in self._touched(good, rows, lengths, step):
+            low = page * step - base
+            data = values[low : low + step].reshape(-1).view(np.uint8)
+            if checksum(data) != self._sum(first + page):
+                raise DamagedScratchError(
+                    self.ref.name,
+                    f"{self.ref.name} in scratch {self.folder.url} is damaged: rows from {page * step} on of "
+                    f"{name!r} are not what was written there; it is removed, run again with --resume, which "
+                    "stages it anew",
+                )
+            good[page] = True
+
+    @staticmethod
+    def _touched(good: np.ndarray, rows: np.ndarray, lengths: np.ndarray | None, step: int) -> Iterator[int]:
+        """Pages that rows lie in and that were not checked yet."""
+        if lengths is None:
+            hit = np.zeros(good.size, bool)
+            hit[rows // step] = True
+        else:
+            edges = np.zeros(good.size + 1, np.int64)
+            np.add.at(edges, rows // step, 1)
+            np.add.at(edges, (rows + lengths - 1) // step + 1, -1)
+            hit = np.cumsum(edges[:-1]) > 0
+        yield from np.flatnonzero(hit & ~good).tolist()
+
+    def _sum(self, index: int) -> int:
+        if self._sums is None:
+            assert self.ref.sums is not None
+            offset, count = self.ref.sums
+            self._sums = self._bytes(offset, 4 * count).view("<u4")
+        return int(self._sums[index])

@@ -264,7 +264,11 @@ def _sources(dataset: xr.Dataset, obs: str, sequence: str | None, *, ragged: boo
         items = ordered.sizes[inner[0]] if inner else 0
         yield _source(target, ordered, items, mask, per_sequence=len(lead) == 2)
     if left_out:
-        logger.warning("left out, for they are along neither obs nor sequence: %s", ", ".join(left_out))
+        logger.warning(
+            "left out, for they are along neither obs nor sequence: %s; to keep one, "
+            "give it the dimension of obs or rename its own",
+            ", ".join(left_out),
+        )
 
 
 def _source(
@@ -407,7 +411,12 @@ class _Table:
             elif variable.dtype.kind in "biuf":
                 found.columns[name] = np.atleast_1d(variable.values).tolist()
             else:
-                logger.warning("left out, for a column cannot hold its dtype %s: %s", variable.dtype, name)
+                logger.warning(
+                    "left out, for a column cannot hold its dtype %s: %s; "
+                    "convert it to numbers or text to keep it",
+                    variable.dtype,
+                    name,
+                )
                 continue
             about = {k: str(variable.attrs[k]) for k in ("units", "long_name") if k in variable.attrs}
             if about and not is_id:

@@ -370,7 +370,11 @@ class _Work:
                 return None
             if finished(receipt):
                 return receipt
-            log.warning("%s task %d left something that is not what it wrote; it is done again", name, index)
+            log.warning(
+                "%s task %d left something that is not what it wrote; it is done again, nothing need be done",
+                name,
+                index,
+            )
             self.ledger.forget(name, index)
             return None
 
@@ -522,7 +526,12 @@ class _Work:
             try:
                 write_faults(self.how.report, self._faults(plan))
             except Exception as error:
-                log.warning("cannot write the report %s: %s", self.how.report, error)
+                log.warning(
+                    "cannot write the report %s: %s; the store is not touched by that: "
+                    "give another place with --report and run again with --resume",
+                    self.how.report,
+                    error,
+                )
 
     def _end(
         self,

@@ -257,7 +257,7 @@ class Lock:
                     f"{_moment(held.get('since'))}; wait for it, or end it and run again with --resume"
                 )
             log.warning(
-                "taking over the lock of a job that is gone: process %s on %s",
+                "taking over the lock of a job that is gone: process %s on %s; nothing need be done",
                 held.get("pid"),
                 held.get("host"),
             )
@@ -287,11 +287,19 @@ class Lock:
         while not self._stop.wait(_HEARTBEAT):
             try:
                 if not self.held():
-                    log.warning("the lock of %s was taken by another job", self.store)
+                    log.warning(
+                        "the lock of %s was taken by another job; "
+                        "this one stops writing: see which jobs run, and let one go on",
+                        self.store,
+                    )
                     return
                 self.folder.put("lock.json", self._info())
             except Exception as error:
-                log.warning("cannot renew the lock of %s: %s", self.store, error)
+                log.warning(
+                    "cannot renew the lock of %s: %s; it is tried again; check the storage if this goes on",
+                    self.store,
+                    error,
+                )
 
     def held(self) -> bool:
         """Whether the lock is still ours."""

@@ -72,7 +72,11 @@ class _Workers:
                         f"workers keep dying (last exit status {process.returncode}); is there enough "
                         "memory? Lower workers or memory_limit and run again with --resume"
                     )
-                log.warning("a worker died (exit status %s), starting another", process.returncode)
+                log.warning(
+                    "a worker died (exit status %s), starting another; "
+                    "if this goes on, lower workers or memory_limit",
+                    process.returncode,
+                )
                 self.processes[i] = self._start()
 
     def close(self) -> None:

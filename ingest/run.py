@@ -84,7 +84,11 @@ def patiently(call: Callable[..., Any], *arguments: Any) -> Any:
         except Exception as error:
             if not is_passing(error):
                 raise
-            log.warning("%s failed (%s), trying again", getattr(call, "__name__", "a call"), error)
+            log.warning(
+                "%s failed (%s), trying again; check the storage if this goes on",
+                getattr(call, "__name__", "a call"),
+                error,
+            )
             time.sleep(0.1 * 4**attempt)
     return call(*arguments)
 
@@ -193,7 +197,9 @@ class SerialRunner:
                 except Exception as error:
                     if attempt == TRIES or not is_passing(error):
                         _raise(error, _name(task))
-                    log.warning("%s failed (%s), trying again", _name(task), error)
+                    log.warning(
+                        "%s failed (%s), trying again; check the storage if this goes on", _name(task), error
+                    )
                     time.sleep(0.1 * 4**attempt)
             yield task, result
 
@@ -273,10 +279,18 @@ class DaskRunner:
                     assert error is not None
                     died = type(error).__name__ in {"KilledWorker", "CancelledError", "FutureCancelledError"}
                     if died and deaths < DEATHS:
-                        log.warning("%s lost its worker, giving it to another", _name(task))
+                        log.warning(
+                            "%s lost its worker, giving it to another; "
+                            "if this goes on, lower workers or memory_limit",
+                            _name(task),
+                        )
                         running[self._submit(work, task, finished)] = (task, tries, deaths + 1)
                     elif passing and tries < TRIES:
-                        log.warning("%s failed (%s), trying again", _name(task), error)
+                        log.warning(
+                            "%s failed (%s), trying again; check the storage if this goes on",
+                            _name(task),
+                            error,
+                        )
                         time.sleep(0.1 * 4**tries)
                         running[self._submit(work, task, finished)] = (task, tries + 1, deaths)
                     else:

@@ -353,7 +353,8 @@ class Residency:
                         self.counters.bad_chunks[number, k] = f"{type(error).__name__}: {error}"
                     if not known:
                         log.warning(
-                            "chunk %d of %s cannot be read, its windows are replaced: %s",
+                            "chunk %d of %s cannot be read, its windows are replaced: %s; "
+                            "run 'chunkstore verify --deep' to see what else is damaged",
                             k,
                             self._name(number),
                             error,

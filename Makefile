@@ -101,22 +101,34 @@ fuzz: $(VENV)/.test
 
 # --- other versions --------------------------------------------------------------------------
 
-# The suite on the oldest versions that are supported. TESTS='tests/chunkstore' runs a part of it.
+# What both leave out, since no version of a library changes it, or since it takes long: WHOLE=1 leaves out nothing.
 TESTS ?= tests
 OTHER := -q -p no:cacheprovider -W default
-$(VENV)-oldest/.installed: pyproject.toml constraints-oldest.txt | $(BIN)/python
+ifndef WHOLE
+OTHER += -m 'not slow and not cluster' $(addprefix --ignore=tests/,docs benchmarks fuzz adapters test_makefile.py \
+  test_security.py test_warnings_say_what_to_do.py ingest/test_demo.py)
+LEFT_OUT := echo 'left out: pages of the documentation, the demo, tests of benchmarks, of this Makefile and of our own source \
+  text, random inputs, and what is marked slow or cluster (kills of real processes). No version changes these, or they \
+  take minutes; WHOLE=1 runs them too'
+else
+LEFT_OUT := :
+endif
+
+# The suite on the oldest versions that are supported. TESTS='tests/chunkstore' runs a part of it.
+$(VENV)-oldest/.installed: pyproject.toml constraints-oldest.txt constraints.txt | $(BIN)/python
 	@echo 'installing the oldest supported versions (a few minutes the first time) ...'
 	@test -x $(VENV)-oldest/bin/python || $(PYTHON) -m venv $(VENV)-oldest
 	@$(VENV)-oldest/bin/python -m pip install -q --disable-pip-version-check -c constraints-oldest.txt -c constraints.txt -e '.[test]'
 	@touch $@
 
 test-oldest: $(VENV)-oldest/.installed
+	@$(LEFT_OUT)
 	$(VENV)-oldest/bin/python -m pytest $(OTHER) $(TESTS)
 
 # The suite on the newest supported Python and the newest versions that there are; without torch, whose tests skip.
 PYTHON313 ?= $(shell for p in python3.13 $$HOME/.pyenv/versions/3.13*/bin/python; do \
   $$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' >/dev/null 2>&1 && { echo $$p; break; }; done)
-$(VENV)-313/.installed: pyproject.toml
+$(VENV)-313/.installed: pyproject.toml requirements-313.txt
 	@echo 'installing the newest versions for Python 3.13 (a few minutes the first time) ...'
 	@test -x $(VENV)-313/bin/python || $(PYTHON313) -m venv $(VENV)-313
 	@$(VENV)-313/bin/python -m pip install -q --disable-pip-version-check -U -r requirements-313.txt -e '.[audio,audio-extra,cloud,pcodec,report]'
@@ -127,6 +139,7 @@ ifeq ($(PYTHON313),)
 	@echo 'there is no Python 3.13 here, so nothing was tested on it; PYTHON313=/path/to/python3.13 names one'
 else
 	@$(MAKE) --no-print-directory $(VENV)-313/.installed
+	@$(LEFT_OUT)
 	$(VENV)-313/bin/python -m pytest $(OTHER) $(TESTS)
 endif
 
@@ -146,4 +159,4 @@ test-adapters: $(VENV)-adapters/.installed
 	$(VENV)-adapters/bin/python -m pytest -W ignore tests/adapters
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-313 dist .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/_build $(DEMO_OUT)
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-313 $(VENV)-adapters dist .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/_build $(DEMO_OUT)

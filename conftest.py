@@ -15,7 +15,8 @@ ADAPTERS = {"fastai": "fastai", "tsai": "tsai", "lightning": "lightning"}
 collect_ignore = [f"chunkstore/{name}.py" for name, library in ADAPTERS.items() if find_spec(library) is None]
 WITHOUT_TORCH = find_spec("torch") is None
 if WITHOUT_TORCH:
-    collect_ignore += ["chunkstore/torch", "tests/chunkstore/torch", "tests/chunkstore/test_normalize.py"]
+    collect_ignore += ["chunkstore/torch", "tests/adapters", "tests/chunkstore/torch"]
+    collect_ignore += ["tests/chunkstore/test_normalize.py"]
 
 
 def pytest_report_header() -> str:

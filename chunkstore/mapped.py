@@ -14,7 +14,6 @@ import numpy as np
 
 from chunkstore.layout import parse_bytes
 from chunkstore.nulls import resident_dtypes, with_nan
-from chunkstore.stream import stack_labels
 from chunkstore.targets import Cut
 from chunkstore.windows import WindowIndex
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from chunkstore.recipe import Recipe
     from chunkstore.store import ChunkStore
 
-__all__ = ["ChunkCache", "WindowReader"]
+__all__ = ["ChunkCache", "PlaceReader", "WindowReader"]
 
 
 class ChunkCache:
@@ -91,15 +90,13 @@ class ChunkCache:
         return ChunkCache, (self._limit,)
 
 
-class WindowReader:
-    """The windows of a recipe, by number.
+class PlaceReader:
+    """Windows of a recipe wherever they lie, cut from chunks that are read for them.
 
     Parameters
     ----------
     recipe
         What is cut.
-    split
-        Name of a stored split, or None for everything.
     dtype
         Of ``x`` and ``y``; None keeps that of the fields.
     channels
@@ -108,11 +105,8 @@ class WindowReader:
         Bytes of decoded chunks to keep.
     """
 
-    def __init__(
-        self, recipe: Recipe, *, split: str | None, dtype: Any, channels: str, cache: int | str
-    ) -> None:
+    def __init__(self, recipe: Recipe, *, dtype: Any, channels: str, cache: int | str) -> None:
         self.recipe = recipe
-        self.index = WindowIndex([s.segments(split) for s in recipe.stores], recipe.window)
         self._dtype = dtype
         self._channels = channels
         cuts = [Cut(recipe.fields, 0, recipe.window.length), *filter(None, [recipe.target.cut])]
@@ -120,15 +114,15 @@ class WindowReader:
         self._stores = with_nan(recipe.stores, self._given)
         self._cache = ChunkCache(cache)
 
-    def read(self, ids: npt.ArrayLike) -> dict[str, Any]:
-        """Return the windows as a batch of arrays; see :class:`chunkstore.torch.ZarrWindowDataset`.
+    def read_places(self, places: Any) -> dict[str, Any]:
+        """Return windows as a batch of arrays, without what is known of their sequences.
 
         Parameters
         ----------
-        ids : int array [batch]
-            Numbers of windows.
+        places
+            int64[batch] each: ``store``, ``sequence``, ``start`` (within the store), ``room`` (obs from
+            there to the end of the segment).
         """
-        places = self.index.locate(ids)
         recipe = self.recipe
         stores = recipe.stores
         batch: dict[str, Any] = {"x": self._cut(Cut(recipe.fields, 0, recipe.window.length), places)}
@@ -143,13 +137,8 @@ class WindowReader:
             "start": places.start - first,
             "length": np.minimum(places.room, recipe.window.length),
         }
-        store = places.store if len(stores) > 1 else None
-        if store is not None:
-            batch["store"] = store
-        for column in recipe.labels:
-            batch[column.name] = column.take(store, places.sequence)
-        if recipe.y_labels:
-            batch["y"] = stack_labels(recipe.y_labels, store, places.sequence)
+        if len(stores) > 1:
+            batch["store"] = places.store
         return batch
 
     def _cut(self, cut: Cut, places: Any) -> npt.NDArray[Any]:
@@ -203,3 +192,33 @@ class WindowReader:
         if spec.scale_factor is not None and self._dtype is not None and np.dtype(self._dtype).kind == "f":
             values = values.astype(self._dtype) * np.dtype(self._dtype).type(spec.scale_factor)
         return np.asarray(values)
+
+
+class WindowReader(PlaceReader):
+    """The windows of a recipe, by number.
+
+    Parameters
+    ----------
+    recipe, dtype, channels, cache
+        As for :class:`PlaceReader`.
+    split
+        Name of a stored split, or None for everything.
+    """
+
+    def __init__(
+        self, recipe: Recipe, *, split: str | None, dtype: Any, channels: str, cache: int | str
+    ) -> None:
+        super().__init__(recipe, dtype=dtype, channels=channels, cache=cache)
+        self.index = WindowIndex([s.segments(split) for s in recipe.stores], recipe.window)
+
+    def read(self, ids: npt.ArrayLike) -> dict[str, Any]:
+        """Return the windows as a batch of arrays; see :class:`chunkstore.torch.ZarrWindowDataset`.
+
+        Parameters
+        ----------
+        ids : int array [batch]
+            Numbers of windows.
+        """
+        batch = self.read_places(self.index.locate(ids))
+        self.recipe.add_labels(batch)
+        return batch

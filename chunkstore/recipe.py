@@ -25,7 +25,31 @@ if TYPE_CHECKING:
 
     from chunkstore.store import ChunkStore
 
-__all__ = ["Recipe", "channel_names", "chosen_sampling", "plan_recipe", "resolve_stores"]
+__all__ = ["Cutting", "Recipe", "channel_names", "chosen_sampling", "plan_recipe", "resolve_stores"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """What is asked of both datasets alike, as given: see :class:`chunkstore.torch.ZarrWindowDataset`."""
+
+    window: int
+    stride: int
+    phase: Any
+    short: Literal["drop", "pad", "error"]
+    fields: str | Sequence[str] | None
+    targets: str | Sequence[str] | None
+    target_offset: int | None
+    target_length: int | None
+    labels: str | Sequence[str] | None
+    dtype: Any
+    channels: Literal["first", "last"]
+    normalize: Any
+    normalize_targets: Any
+
+    def __post_init__(self) -> None:
+        if self.channels not in {"first", "last"}:
+            raise ConfigError(f"channels must be 'first' or 'last', got {self.channels!r}")
+        check_plain(self.dtype, None, window=self.window, stride=self.stride)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +77,22 @@ class Recipe:
     def channel_names(self) -> tuple[str, ...]:
         """Name of each channel of ``x``; items of vectors as ``field[0]``."""
         return channel_names(self.stores[0], self.fields)
+
+    def add_labels(self, batch: dict[str, Any]) -> None:
+        """Add what is known of the sequences: labels under their names, ``"y"`` where labels make it.
+
+        Parameters
+        ----------
+        batch
+            With ``"sequence"`` and, for several stores, ``"store"``, int64[batch] each. ``"y"``
+            becomes [batch] for one label, [batch, label] for several.
+        """
+        store, sequence = batch.get("store"), batch["sequence"]
+        for column in self.labels:
+            batch[column.name] = column.take(store, sequence)
+        if self.y_labels:
+            values = [c.take(store, sequence) for c in self.y_labels]
+            batch["y"] = values[0] if len(values) == 1 else np.stack(values, axis=1)
 
 
 def resolve_stores(stores: Any, storage_options: Mapping[str, Any] | None = None) -> tuple[ChunkStore, ...]:
@@ -106,22 +146,7 @@ def channel_names(store: ChunkStore, fields: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def plan_recipe(
-    stores: tuple[ChunkStore, ...],
-    window: int,
-    *,
-    stride: int,
-    phase: Any,
-    short: Literal["drop", "pad", "error"],
-    fields: str | Sequence[str] | None,
-    targets: str | Sequence[str] | None,
-    target_offset: int | None,
-    target_length: int | None,
-    labels: str | Sequence[str] | None,
-    dtype: str | None,
-    normalize: Any,
-    normalize_targets: Any,
-) -> Recipe:
+def plan_recipe(stores: tuple[ChunkStore, ...], cutting: Cutting) -> Recipe:
     """Check every name and number against every store.
 
     Raises
@@ -133,14 +158,14 @@ def plan_recipe(
     """
     first = stores[0]
     target = plan_target(
-        targets,
-        window=window,
+        cutting.targets,
+        window=cutting.window,
         fields=first.fields,
         labels=first.sequences.columns,
-        offset=target_offset,
-        length=target_length,
+        offset=cutting.target_offset,
+        length=cutting.target_length,
     )
-    names = _names(fields)
+    names = _names(cutting.fields)
     if names is None:
         names = _default_fields(first)
     if not names:
@@ -149,29 +174,29 @@ def plan_recipe(
     for name in dict.fromkeys((*names, *cut_fields)):
         _check_field(stores, name)
     tables = [s.sequences for s in stores]
-    carried = tuple(label_column(tables, name) for name in _names(labels) or ())
+    carried = tuple(label_column(tables, name) for name in _names(cutting.labels) or ())
     clash = {c.name for c in carried} & RESERVED_KEYS
     if clash:
         raise ConfigError(
             f"a label named {', '.join(sorted(clash))} would hide that key of the batch; "
             "rename the column in the store"
         )
-    floats = dtype is not None and np.dtype(dtype).kind == "f"
+    floats = cutting.dtype is not None and np.dtype(cutting.dtype).kind == "f"
     return Recipe(
         stores=stores,
         window=WindowSpec(
-            length=window,
-            stride=stride,
-            horizon=target.cut.horizon(window) if target.cut else 0,
-            short=short,
-            **({} if phase is None else {"phase": phase}),
+            length=cutting.window,
+            stride=cutting.stride,
+            horizon=target.cut.horizon(cutting.window) if target.cut else 0,
+            short=cutting.short,
+            **({} if cutting.phase is None else {"phase": cutting.phase}),
         ),
         fields=names,
         target=target,
         labels=carried,
         y_labels=tuple(label_column(tables, name) for name in target.labels),
-        x_scale=_scale(normalize, stores, names, scaled=floats),
-        y_scale=_scale(normalize_targets, stores, cut_fields, scaled=floats) if cut_fields else None,
+        x_scale=_scale(cutting.normalize, stores, names, scaled=floats),
+        y_scale=_scale(cutting.normalize_targets, stores, cut_fields, scaled=floats) if cut_fields else None,
     )
 
 

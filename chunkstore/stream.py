@@ -11,13 +11,14 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from chunkstore.distributed import find_worker
-from chunkstore.errors import ConfigError
+from chunkstore.errors import ConfigError, CorruptDataError
 from chunkstore.layout import parse_bytes
+from chunkstore.rows import RowPlanner
 from chunkstore.sampling import parse_sampling
 from chunkstore.state import Position, Rotation
 
@@ -25,11 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from chunkstore.distributed import Place
-    from chunkstore.labels import LabelColumn
     from chunkstore.loader import WindowLoader
     from chunkstore.recipe import Recipe
 
-__all__ = ["Order", "WindowStream", "stack_labels"]
+__all__ = ["Order", "WindowStream"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,15 @@ class Order:
             raise ConfigError(f"batch_size must be 1 or more, got {self.batch_size}")
         if int(self.lane_groups) < 1:
             raise ConfigError(f"lane_groups must be 1 or more, got {self.lane_groups}")
+
+
+class _Draws(NamedTuple):
+    """Which draws of an epoch a batch consists of, all ranks together."""
+
+    epoch: int
+    group: int
+    first: int
+    draws: int
 
 
 class WindowStream:
@@ -229,24 +238,52 @@ class WindowStream:
             start_draws=position.drawn,
             first_group=position.turn,
         )
+        fresh = True  # no row of this rank yet that could be repeated
         try:
             for batch, (group, draws, behind) in zip(batches, plan, strict=True):
                 got = batch.pop("group"), batch.pop("draws")
                 assert got == (group, draws), (
                     f"the loader served (group, draws) {got}, planned {group, draws}"
                 )
-                self._add_labels(batch)
+                if fresh and "repeated" in batch and batch["repeated"].all():
+                    self._borrow(batch, _Draws(position.epoch, group, behind.drawn[group] - draws, draws))
+                else:
+                    fresh = False
+                self.recipe.add_labels(batch)
                 yield batch, behind
         finally:
             batches.close()
 
-    def _add_labels(self, batch: dict[str, Any]) -> None:
-        store, sequence = batch.get("store"), batch["sequence"]
-        for column in self.recipe.labels:
-            batch[column.name] = column.take(store, sequence)
-        columns = self.recipe.y_labels
-        if columns:
-            batch["y"] = stack_labels(columns, store, sequence)
+    def _borrow(self, batch: dict[str, Any], draws: _Draws) -> None:
+        """Fill a batch that is nothing but repeated rows with rows that the other ranks get of it.
+
+        A rank has rows of its own to repeat, but for a first batch of fewer draws than ranks: of an epoch of
+        few windows, or of one that goes on just before a lane group's end.
+        """
+        from chunkstore.mapped import PlaceReader
+
+        loader = self.loader
+        items, schedule = loader.order(draws.epoch)
+        planner = RowPlanner(loader.blocks, items, schedule, draws.draws, 0, 1)
+        theirs = planner.take(draws.group, draws.first, draws.draws)
+        reader = PlaceReader(self.recipe, dtype=self._dtype, channels=self._channels, cache=0)
+        rows = len(batch["start"])
+        lent, lost = [], []
+        for row in range(draws.draws):
+            try:
+                lent.append(reader.read_places(theirs.part(row, row + 1)))
+            except CorruptDataError as error:
+                if self.order.on_bad_chunk == "raise":
+                    raise
+                lost.append(error)
+            if len(lent) == rows:
+                break
+        if not lent:
+            raise lost[0]
+        put = getattr(self._arena, "put", np.asarray)
+        for key in lent[0]:
+            values = np.concatenate([one[key] for one in lent])[np.arange(rows) % len(lent)]
+            batch[key] = put(values) if key in loader.cuts else values
 
     def close(self) -> None:
         """End the loader's threads and give its memory back."""
@@ -266,12 +303,6 @@ def _alone(
     for group, _, draws in rotation.batches(position, groups):
         position = position.after(group, draws)
         yield group, draws, position
-
-
-def stack_labels(columns: Sequence[LabelColumn], store: Any, sequence: Any) -> Any:
-    """Return the labels that make ``y``: [batch] for one, [batch, label] for several."""
-    values = [c.take(store, sequence) for c in columns]
-    return values[0] if len(values) == 1 else np.stack(values, axis=1)
 
 
 def _digest(value: Any) -> str:

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, default_collate
 
 from chunkstore.ahead import ahead_of
 from chunkstore.distributed import Place, find_place, find_worker
 from chunkstore.epochs import EpochClock
 from chunkstore.errors import ConfigError, ForkError, StateError
 from chunkstore.provenance import Where, locate_batch
-from chunkstore.recipe import check_plain, chosen_sampling, plan_recipe, resolve_stores
+from chunkstore.recipe import Cutting, check_plain, chosen_sampling, plan_recipe, resolve_stores
 from chunkstore.state import Position, Rotation, make_state, read_state
 from chunkstore.stream import Order, WindowStream
-from chunkstore.torch.device import DeviceArena
+from chunkstore.torch.device import DeviceArena, torch_device
 from chunkstore.torch.tensors import ScaleTensors, to_host, to_tensor
 from chunkstore.torch.transport import SharedBatch
 
@@ -168,15 +169,9 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        if channels not in {"first", "last"}:
-            raise ConfigError(f"channels must be 'first' or 'last', got {channels!r}")
         find_place(rank, world_size)  # refuse now what cannot be
-        check_plain(
-            dtype, transform, window=window, stride=stride, batch_size=batch_size, seed=seed, ahead=ahead
-        )
-        recipe = plan_recipe(
-            resolve_stores(stores, storage_options),
-            window,
+        cutting = Cutting(
+            window=window,
             stride=stride,
             phase=phase,
             short=short,
@@ -186,9 +181,13 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
             target_length=target_length,
             labels=labels,
             dtype=dtype,
+            channels=channels,
             normalize=normalize,
             normalize_targets=normalize_targets,
         )
+        check_plain(dtype, transform, batch_size=batch_size, seed=seed, ahead=ahead)
+        self.device = torch_device(device)
+        recipe = plan_recipe(resolve_stores(stores, storage_options), cutting)
         order = Order(
             batch_size=batch_size,
             split=split,
@@ -203,7 +202,6 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
             on_bad_chunk=on_bad_chunk,
         )
         self.recipe = recipe
-        self.device = None if device is None else torch.device(device)
         self.transform = transform
         self.ahead = ahead
         self.axes = channels
@@ -382,6 +380,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         return self._stream.rotation(self.place)
 
     def __iter__(self) -> Iterator[Batch]:
+        _refuse_batching()
         worker = find_worker()
         if worker is not None:
             self._refuse_fork()
@@ -479,6 +478,27 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         place = self.place
         self._stream.world_size = place.world_size
         return {**self.__dict__, "_place": place, "_consumed": None, "_groups": None}
+
+
+def _refuse_batching() -> None:
+    """Refuse to be read by a DataLoader that would stack ready batches once more.
+
+    Nothing tells a dataset how it will be read, so this looks at who asks for the iterator: torch's
+    fetcher (torchdata's has the same names), perhaps through the ``__iter__`` of a subclass. A
+    ``collate_fn`` of the user's own may know what it does with several batches.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - the only way to see the asker
+    for _ in range(5):
+        if frame.f_back is None:
+            return
+        frame = frame.f_back
+        asker = frame.f_locals.get("self")
+        if getattr(asker, "auto_collation", False) and getattr(asker, "collate_fn", 0) is default_collate:
+            raise ConfigError(
+                "this dataset makes ready batches, and a DataLoader with a batch_size (1 if none is given) "
+                "would stack those once more; write DataLoader(dataset, batch_size=None), and give the "
+                "batch_size to the dataset"
+            )
 
 
 _NOT_WHOLE = -1  # in the place of the turn: the batch does not know the whole position

@@ -22,7 +22,35 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["DeviceArena", "put_ahead"]
+__all__ = ["DeviceArena", "put_ahead", "torch_device"]
+
+
+def torch_device(device: str | int | torch.device | None) -> torch.device | None:
+    """Return the torch device that is meant, once it is known that tensors can live there; None stays.
+
+    Raises
+    ------
+    ConfigError
+        If torch knows no such device, or it is not on this machine.
+
+    Examples
+    --------
+    >>> torch_device("cpu")
+    device(type='cpu')
+    """
+    if device is None:
+        return None
+    try:
+        found = torch.device(device)
+        torch.empty(1, device=found)
+    except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
+        there = ["'cpu'", *(f"'cuda:{n}'" for n in range(torch.cuda.device_count()))]
+        why = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"device={device!r} cannot hold tensors here; give one that this machine has "
+            f"({', '.join(there)}), or leave device out. torch says: {why[:200]}"
+        ) from error
+    return found
 
 
 class DeviceArena:
@@ -53,6 +81,10 @@ class DeviceArena:
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> torch.Tensor:
         """Return a batch on the device, not filled."""
         return torch.empty(shape, dtype=_torch_dtype(dtype), device=self.device)
+
+    def put(self, array: npt.NDArray[Any]) -> torch.Tensor:
+        """Return the values of an array on the device."""
+        return torch.from_numpy(array).to(self.device)
 
     def cut(
         self,

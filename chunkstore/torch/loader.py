@@ -5,16 +5,17 @@ from __future__ import annotations
 import multiprocessing
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.utils.data import DataLoader
 
 from chunkstore.errors import ConfigError
 from chunkstore.state import Position, make_state
-from chunkstore.torch.device import put_ahead
+from chunkstore.torch.device import put_ahead, torch_device
 from chunkstore.torch.transport import forget_gone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    import torch
 
     from chunkstore.torch.dataset import ZarrWindowDataset
 
@@ -76,7 +77,7 @@ class TrainingLoader(DataLoader["Batch"]):
                 "multiprocessing_context": _context(multiprocessing_context),
                 "persistent_workers": persistent_workers,
             }
-        self._device = None if device is None else torch.device(device)
+        self._device = torch_device(device)
         if self._device is not None and self._device.type == "cuda":
             options.setdefault("pin_memory", True)
         super().__init__(dataset, batch_size=None, num_workers=num_workers, **options)

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 from chunkstore.errors import ConfigError
 from chunkstore.mapped import WindowReader
 from chunkstore.provenance import Where, locate_batch
-from chunkstore.recipe import plan_recipe, resolve_stores
+from chunkstore.recipe import Cutting, check_plain, plan_recipe, resolve_stores
 from chunkstore.torch.tensors import ScaleTensors, to_host, to_tensor
 
 if TYPE_CHECKING:
@@ -75,9 +75,8 @@ class WindowDataset(Dataset["Sample"]):
     ) -> None:
         if not isinstance(phase, (int, np.integer)):
             raise ConfigError(f"phase={phase!r} would renumber the windows; give a number of obs")
-        self.recipe = plan_recipe(
-            resolve_stores(stores, storage_options),
-            window,
+        cutting = Cutting(
+            window=window,
             stride=stride,
             phase=phase,
             short=short,
@@ -87,9 +86,12 @@ class WindowDataset(Dataset["Sample"]):
             target_length=target_length,
             labels=labels,
             dtype=dtype,
+            channels=channels,
             normalize=normalize,
             normalize_targets=normalize_targets,
         )
+        check_plain(dtype, transform)
+        self.recipe = plan_recipe(resolve_stores(stores, storage_options), cutting)
         self.transform = transform
         self._reader = WindowReader(self.recipe, split=split, dtype=dtype, channels=channels, cache=cache)
         self._scales = tuple(

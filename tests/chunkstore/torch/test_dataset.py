@@ -12,9 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 import chunkstore
-from chunkstore.errors import ConfigError, StateError, UnknownNameError
+from chunkstore.errors import ConfigError, CorruptDataError, StateError, UnknownNameError
 from chunkstore.normalize import Standardize
 from chunkstore.torch import ZarrWindowDataset
 
@@ -73,6 +74,28 @@ def test_a_dataloader_hands_batches_through(store):
     loader = DataLoader(dataset, batch_size=None)
     assert len(loader) == len(dataset)
     assert Counter(places(loader)) == Counter(STARTS)
+
+
+class Wrapped(ZarrWindowDataset):
+    def __iter__(self):
+        return super().__iter__()
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
+@pytest.mark.parametrize("kind", [ZarrWindowDataset, Wrapped])
+@pytest.mark.parametrize("loader", [DataLoader, StatefulDataLoader])
+@pytest.mark.parametrize("options", [{}, {"batch_size": 4}, {"batch_size": 4, "drop_last": True}])
+def test_a_dataloader_that_would_stack_batches_is_refused_with_the_remedy(store, kind, loader, options):
+    with pytest.raises(ConfigError, match="DataLoader\\(dataset, batch_size=None\\)"):
+        next(iter(loader(kind(store, W), **options)))
+
+
+def test_who_collates_by_his_own_means_may_ask_for_several_batches(store):
+    def lengths(batches):
+        return [len(b["start"]) for b in batches]
+
+    loader = DataLoader(ZarrWindowDataset(store, W, batch_size=8), batch_size=3, collate_fn=lengths)
+    assert next(iter(loader)) == [8, 8, 8]
 
 
 def test_every_iteration_has_an_order_of_its_own_and_an_epoch_can_be_named(store):
@@ -256,6 +279,69 @@ def test_ranks_share_an_epoch_in_equal_batches(store, world, batch, groups, drop
         assert sum((wanted - seen).values()) < batch * world * groups
     else:
         assert seen == wanted
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"channels": "last", "fields": ["x", "v"]},
+        {"targets": "x", "target_length": 2, "labels": ["kind"]},
+        {"fields": "n", "dtype": None, "targets": "kind"},
+        {"normalize": "store", "device": "cpu"},
+    ],
+    ids=["plain", "channels last", "targets", "integers", "on a device"],
+)
+@pytest.mark.parametrize("rank", [1, 3])
+def test_rows_that_fill_up_a_first_batch_are_real_windows(store, options, rank):
+    options = {"fields": "x", **options}
+    n = ZarrWindowDataset(store, W, **options).n_windows
+    size = next(b for b in range(200, n) if n % b == 3)  # leaves fewer draws than there are ranks
+    alone = ZarrWindowDataset(store, W, batch_size=size, lanes=8, **options)
+    *_, before, _ = alone
+    state = alone.state_dict(before)
+    last = next(iter(alone_again(store, state, batch_size=size, **options)))
+    share = ZarrWindowDataset(store, W, batch_size=2, lanes=8, rank=rank, world_size=4, **options)
+    share.load_state_dict(state)
+    (batch,) = share
+    assert batch["repeated"].all() == (rank == 3)
+    (place,) = places([batch])
+    assert place in places([last])
+    row = places([last]).index(place)
+    for key in last.keys() - {"position"}:
+        assert torch.equal(batch[key][0], last[key][row]), key
+
+
+def alone_again(store, state, **options):
+    """Return a dataset of one rank that goes on from a state."""
+    dataset = ZarrWindowDataset(store, W, lanes=8, **options)
+    dataset.load_state_dict(state)
+    return dataset
+
+
+def test_a_rank_without_a_window_of_its_own_shows_those_of_others(store):
+    # the only windows of 510 obs are the 3 of the longest sequence
+    ranks = [ZarrWindowDataset(store, 510, fields="x", batch_size=4, rank=r, world_size=4) for r in range(4)]
+    batches = [next(iter(dataset)) for dataset in ranks]
+    assert [b["repeated"].tolist() for b in batches] == [[False]] * 3 + [[True]]
+    for batch in batches:
+        at = batch["start"][:, None] + torch.arange(510)
+        assert torch.equal(batch["x"][:, 0], (batch["sequence"][:, None] * 1000 + at).float())
+
+
+def test_a_borrowed_row_passes_over_chunks_that_cannot_be_read(tmp_path):
+    place = tmp_path / "two.zarr"
+    fields = [chunkstore.FieldSpec("x", "float32")]
+    with chunkstore.StoreWriter(place, fields=fields, chunk=8, shard=8) as out:
+        for number in range(2):
+            out.write(f"s{number}", {"x": (number * 1000 + np.arange(40)).astype("f4")})
+    options = {"fields": "x", "batch_size": 1, "world_size": 4, "lanes": 1, "shuffle": False}
+    (place / "x" / "c" / "0").write_bytes(b"no shard")
+    with pytest.raises(CorruptDataError):
+        next(iter(ZarrWindowDataset(place, 40, rank=3, **options)))
+    batch = next(iter(ZarrWindowDataset(place, 40, rank=3, on_bad_chunk="skip", **options)))
+    assert places([batch]) == [(1, 0)]
+    assert batch["x"][0, 0, -1] == 1039
 
 
 def test_the_global_batch_is_the_same_for_every_number_of_ranks(store):
@@ -467,6 +553,9 @@ def test_windows_cut_on_a_torch_device_are_the_same(store, device, options):
         ({"sampling": {"balance": "kind", "m": 1}}, ConfigError, "sampling="),
         ({"sampling": {"stores": [1, 2]}}, ConfigError, "give 1 numbers"),
         ({"split": "train"}, UnknownNameError, "train"),
+        ({"device": "nope"}, ConfigError, r"device='nope' cannot hold tensors here.*'cpu'"),
+        ({"device": "cuda:99"}, ConfigError, r"device='cuda:99' cannot hold tensors here"),
+        ({"device": "cpu:x"}, ConfigError, r"torch says: "),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(store, options, error, text):

@@ -45,3 +45,8 @@ def test_before_the_first_batch_the_state_is_that_of_the_epoch_to_come(store):
 def test_a_batch_size_of_its_own_is_refused(store):
     with pytest.raises(ConfigError, match="belongs to the dataset"):
         TrainingLoader(ZarrWindowDataset(store, W), batch_size=8)
+
+
+def test_a_device_that_is_not_here_is_refused(store):
+    with pytest.raises(ConfigError, match="device='nope' cannot hold tensors here"):
+        TrainingLoader(ZarrWindowDataset(store, W, batch_size=64), device="nope")

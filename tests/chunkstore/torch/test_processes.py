@@ -142,6 +142,12 @@ def test_lanes_that_workers_cannot_share_are_refused_with_the_number_that_would_
         list(loader)
 
 
+def test_a_dataloader_whose_workers_would_stack_batches_is_refused_with_the_remedy(path):
+    loader = DataLoader(dataset(path), batch_size=4, num_workers=1, multiprocessing_context="forkserver")
+    with pytest.raises(ConfigError, match="batch_size=None"):
+        next(iter(loader))
+
+
 def test_a_worker_that_dies_is_an_error_within_seconds(path):
     dies = functools.partial(exec, "import os; os._exit(7)")  # called with the batch
     loader = TrainingLoader(dataset(path, transform=dies), num_workers=2)

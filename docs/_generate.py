@@ -48,7 +48,8 @@ def _commands(path: str, command: Any) -> list[tuple[str, Any]]:
     if children is None:
         return [(path, command)]
     found: list[tuple[str, Any]] = []
-    for name in sorted(children):
+    order = getattr(command, "list_commands", None)
+    for name in order(None) if order else sorted(children):
         found += _commands(f"{path} {name}", children[name])
     return found
 

@@ -27,16 +27,19 @@ extensions = [
 exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
 myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline"]
 myst_heading_anchors = 4
+smartquotes = False  # would make one dash of the two before an option, and round quotes around code
 suppress_warnings = ["misc.highlighting_failure"]  # shell sessions hold output of any shape
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
+autodoc_mock_imports = ["fastai", "lightning"]  # the adapters' own environment has them
 autodoc_default_options = {"members": True, "show-inheritance": True}
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
 
 html_theme = "furo"
 html_title = f"chunkstore {release}"

@@ -14,6 +14,7 @@ import numpy as np
 
 from chunkstore.errors import ConfigError, UnknownNameError, UnsupportedError
 from chunkstore.layout import RESERVED, FieldSpec
+from ingest.sources.avro.schema import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ingest.sources.avro.options import AvroOptions
     from ingest.sources.avro.schema import Node
 
-__all__ = ["Column", "KeyColumn", "Leaf", "Plan", "leaves", "make_plan"]
+__all__ = ["Column", "KeyColumn", "Leaf", "Plan", "default_lengths", "leaves", "make_plan"]
 
 ITEM = "[]"
 MAX_LEAVES = 20_000
@@ -396,7 +397,10 @@ def _vector(leaf: Leaf, options: AvroOptions, lengths: Mapping[str, int]) -> tup
         if n == 0:
             return "its arrays are empty"
         if n is None:
-            return "its arrays differ in length; give vector_lengths, or take a sequence per record"
+            return (
+                "its arrays differ in length, or none was met; give vector_lengths, or take a sequence per "
+                "record"
+            )
         return (n, False) if n <= MAX_VECTOR else f"its arrays of {n} items are too long for a vector"
     first = lengths.get(".".join(group_of(leaf.steps, 1)))
     inner = path in options.inner_obs
@@ -407,7 +411,9 @@ def _vector(leaf: Leaf, options: AvroOptions, lengths: Mapping[str, int]) -> tup
     if n == 0:
         return "its inner arrays are empty"
     if n is None:
-        return "its inner and outer arrays differ in length; give vector_lengths, and obs_axis"
+        return (
+            "its inner and outer arrays differ in length, or none was met; give vector_lengths, and obs_axis"
+        )
     return (n, inner) if n <= MAX_VECTOR else f"its arrays of {n} items are too long for a vector"
 
 
@@ -512,14 +518,55 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
             continue
         columns.append(column)
     columns = _without_mixed(columns, left, wanted or ())
+    if options.sequence_per == "record" and len({c.group for c in columns}) > 1:
+        # a file may lack one array of obs beside another: its obs are nulls then
+        columns = [
+            replace(c, nullable=True) if not c.inner_obs and _may_lack(root, c.steps) else c for c in columns
+        ]
     if not columns:
-        why = "; ".join(f"{p}: {r}" for p, r in list(left.items())[:10])
+        why = "; ".join(f"{p or '(value)'}: {r}" for p, r in list(left.items())[:10])
         raise ConfigError(f"no field is left to store ({why})")
     named = []
     for c in columns:
         name = _store_name(c.name, taken, masked=c.masked)
         named.append(_renamed(c, name))
     return Plan(tuple(named), keys, labels, options.sequence_per == "record", left, options.check_text, cuts)
+
+
+def _may_lack(node: Node, steps: Sequence[str]) -> bool:
+    """Whether a file may lack the array on a path, as the reader's schema has it."""
+    for branch in node.branches:
+        if branch.kind == "null" or _may_lack(branch, steps):
+            return True
+    inner = node.field(steps[0]) if steps[0] != ITEM else None
+    return inner is not None and (inner.default is not MISSING or _may_lack(inner.node, steps[1:]))
+
+
+def default_lengths(node: Node) -> dict[str, int]:
+    """Lengths of the arrays that stand as defaults in a reader's schema, by their steps.
+
+    Examples
+    --------
+    >>> from ingest.sources.avro.schema import parse
+    >>> array = {"name": "a", "type": {"type": "array", "items": "int"}, "default": [1, 2]}
+    >>> default_lengths(parse({"type": "record", "name": "R", "fields": [array]}))
+    {'a.[]': 2}
+    """
+    out: dict[str, int] = {}
+    for leaf in leaves(node):
+        if not leaf.depth:
+            continue
+        head, at = group_of(leaf.steps), node
+        for step in head[:-1]:
+            found = at.field(step)
+            if found is None:
+                break
+            at = found.node
+        else:
+            default = found.default if len(head) > 1 and found is not None else MISSING
+            if isinstance(default, list):
+                out[".".join(head)] = len(default)
+    return out
 
 
 def _without_mixed(columns: list[Column], left: dict[str, str], wanted: Sequence[str]) -> list[Column]:

@@ -508,7 +508,7 @@ def decode_blocks(
                     elif op == INT_F64:
                         f64[to] = np.float64(value)
                     else:
-                        f32[to] = np.float32(np.float64(value))
+                        f32[to] = np.float32(value)  # at once: by way of a double it is rounded twice
                     pc += 1
                 elif op == SKIP:
                     if end - pos < prog[pc, 1]:

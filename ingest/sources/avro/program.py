@@ -22,7 +22,7 @@ from ingest.sources.avro.schema import MISSING, Node, find_field, pick, unlike
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Output", "Program", "compile_program", "default_value"]
+__all__ = ["Output", "Program", "compile_program", "default_value", "leads_into"]
 
 MAX_INSTRUCTIONS = 1_000_000
 _NUMERIC = ("int", "long", "float", "double")
@@ -80,6 +80,21 @@ class _Target:
     """Whether the innermost array entered is a vector."""
     rows: bool = False
     """Whether the array whose items are obs has been entered."""
+
+
+def leads_into(steps: Sequence[str], reader: Node) -> bool:
+    """Whether a path goes on in this type: other branches of a union are nulls to it.
+
+    Examples
+    --------
+    >>> leads_into(("[]",), Node("array")), leads_into((), Node("array"))
+    (True, False)
+    """
+    if not steps:
+        return reader.kind not in ("record", "array", "map", "null")
+    if steps[0] == ITEM:
+        return reader.kind == "array"
+    return reader.kind == "record" and reader.field(steps[0]) is not None
 
 
 def default_value(default: Any, node: Node, steps: Sequence[str]) -> Any:
@@ -342,8 +357,8 @@ class _Compiler:
         if writer.kind == "null":
             self.nulls(targets)
             return
-        inside = [t for t in targets if self.leads_into(t, chosen)]
-        outside = [t for t in targets if not self.leads_into(t, chosen)]
+        inside = [t for t in targets if leads_into(t.steps, chosen)]
+        outside = [t for t in targets if not leads_into(t.steps, chosen)]
         self.nulls(outside)
         if not inside:
             self.skip(writer)
@@ -357,15 +372,6 @@ class _Compiler:
                 self.leaf(writer, chosen, t)
                 self.emit(oc.BACK)
             self.leaf(writer, chosen, inside[-1])
-
-    @staticmethod
-    def leads_into(target: _Target, reader: Node) -> bool:
-        """Whether the path of ``target`` goes on in this type: other branches of a union are nulls to it."""
-        if not target.steps:
-            return reader.kind not in ("record", "array", "map", "null")
-        if target.steps[0] == ITEM:
-            return reader.kind == "array"
-        return reader.kind == "record" and reader.field(target.steps[0]) is not None
 
     def record(self, writer: Node, reader: Node, targets: list[_Target]) -> None:
         taken: dict[str, tuple[Node, list[_Target]]] = {}

@@ -27,6 +27,9 @@ PROMOTIONS: dict[str, frozenset[str]] = {
 class _Missing:
     """What stands where there is no default; itself also in a copy."""
 
+    def __repr__(self) -> str:
+        return "MISSING"
+
     def __copy__(self) -> _Missing:
         return self
 
@@ -146,6 +149,7 @@ def _number(value: Any) -> int | None:
 class _Parser:
     def __init__(self) -> None:
         self.names: dict[str, Node] = {}
+        self.written: dict[str, Any] = {}
         self.nodes = 0
         self.depth = 0
 
@@ -208,6 +212,11 @@ class _Parser:
         if "." not in name:
             own = raw.get("namespace", space)
             name = f"{own}.{name}" if isinstance(own, str) and own else name
+        if name in self.names:  # generators repeat what is the same; another type of the name is an error
+            if self.written[name] == _bare(raw):
+                return self.names[name]
+            raise SchemaError(f"the type {name[:200]!r} is defined twice, and not as the same")
+        self.written[name] = _bare(raw)
         space = name.rpartition(".")[0]
         node = Node("record" if kind == "error" else kind, name=name, doc=_text(raw.get("doc")))
         node.aliases = tuple(
@@ -225,6 +234,8 @@ class _Parser:
             if not isinstance(symbols, list) or not all(isinstance(s, str) for s in symbols):
                 raise SchemaError(f"the enum {name!r} has no list of symbols")
             node.symbols = tuple(symbols)
+            if len(set(symbols)) < len(symbols):
+                raise SchemaError(f"the enum {name!r} has a symbol twice")
             node.default = raw.get("default", MISSING)
         else:
             fields = raw.get("fields")
@@ -275,6 +286,13 @@ class _Parser:
         node.logical = name
 
 
+def _bare(raw: Any) -> Any:
+    """Take the docs off a definition."""
+    if isinstance(raw, dict):
+        return {k: _bare(v) for k, v in raw.items() if k != "doc"}
+    return [_bare(v) for v in raw] if isinstance(raw, list) else raw
+
+
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
@@ -316,15 +334,18 @@ def parse(text: str | bytes | list[Any] | dict[str, Any]) -> Node:
         raise SchemaError(f"the schema is not valid: {str(error)[:200]}") from error
 
 
-def to_json(node: Node, seen: set[str] | None = None) -> Any:
+def to_json(node: Node, seen: dict[str, Node] | None = None) -> Any:
     """Return a value that :func:`parse` reads back to the same tree; docs are left out.
+
+    Where two different types go by one name, as merged schemas may have it, the later one gets a name of its
+    own, with the old one as an alias.
 
     Examples
     --------
     >>> to_json(parse('{"type": "array", "items": "int"}'))
     {'type': 'array', 'items': 'int'}
     """
-    seen = set() if seen is None else seen
+    seen = {} if seen is None else seen
     kind = node.kind
     out: dict[str, Any]
     if kind == "union":
@@ -340,14 +361,18 @@ def to_json(node: Node, seen: set[str] | None = None) -> Any:
             return kind
         out = {"type": kind, "logicalType": node.logical}
     else:
-        if node.name in seen:
-            return node.name
-        seen.add(node.name)
-        out = {"type": kind, "name": node.name}
-        if "." not in node.name:  # it must not fall into an enclosing namespace
+        name, number = node.name, 1
+        while name in seen and not alike(seen[name], node):
+            number += 1
+            name = f"{node.name}__{number}"
+        if name in seen:
+            return name
+        seen[name] = node
+        out = {"type": kind, "name": name}
+        if "." not in name:  # it must not fall into an enclosing namespace
             out["namespace"] = ""
-        if node.aliases:
-            out["aliases"] = list(node.aliases)
+        if node.aliases or name != node.name:
+            out["aliases"] = [*node.aliases, *([node.name] if name != node.name else [])]
         if kind == "fixed":
             out["size"] = node.size
         elif kind == "enum":
@@ -366,6 +391,36 @@ def to_json(node: Node, seen: set[str] | None = None) -> Any:
         if node.logical == "decimal":
             out |= {"precision": node.precision, "scale": node.scale}
     return out
+
+
+def alike(a: Node, b: Node, met: set[tuple[int, int]] | None = None) -> bool:
+    """Whether two types are written the same, docs left out.
+
+    Examples
+    --------
+    >>> alike(Node("array", items=Node("int")), Node("array", items=Node("long")))
+    False
+    """
+    met = set() if met is None else met
+    if a is b or (id(a), id(b)) in met:
+        return True
+    met.add((id(a), id(b)))
+
+    def own(n: Node) -> tuple[Any, ...]:
+        return n.kind, n.name, n.aliases, n.symbols, n.size, n.logical, n.precision, n.scale, repr(n.default)
+
+    if own(a) != own(b) or len(a.fields) != len(b.fields) or len(a.branches) != len(b.branches):
+        return False
+    if (a.items is None) != (b.items is None):
+        return False
+    pairs = [*zip(a.branches, b.branches, strict=True)]
+    if a.items is not None and b.items is not None:
+        pairs.append((a.items, b.items))
+    for f, g in zip(a.fields, b.fields, strict=True):
+        if (f.name, f.aliases, repr(f.default)) != (g.name, g.aliases, repr(g.default)):
+            return False
+        pairs.append((f.node, g.node))
+    return all(alike(x, y, met) for x, y in pairs)
 
 
 def matches(writer: Node, reader: Node) -> bool:

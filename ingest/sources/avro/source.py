@@ -20,7 +20,7 @@ import numpy as np
 from chunkstore.errors import InputError, SourceChangedError, UnsupportedError
 from ingest.protocol import Batch, ColumnSpec, CutRule, Fault, Scan
 from ingest.sources.avro import codecs, schema
-from ingest.sources.avro.columns import leaves, make_plan, time_step
+from ingest.sources.avro.columns import default_lengths, leaves, make_plan, time_step
 from ingest.sources.avro.container import BlockTable, Header, printable, read_header, walk
 from ingest.sources.avro.drift import load_schema, resolve_schemas
 from ingest.sources.avro.faults import CODES, STATUS_CODES
@@ -32,7 +32,7 @@ from ingest.sources.avro.rows import RowMaker
 from ingest.sources.avro.survey import believed, limits_of, lost_rows, survey_file
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
     from chunkstore.layout import FieldSpec
     from ingest.protocol import Part
@@ -128,7 +128,7 @@ class AvroSource:
         for codec, files in used.items():
             codecs.require(codec, files)
         reader, notes = resolve_schemas(good, self.options)
-        lengths = self.lengths(good)
+        lengths = self.lengths(good, default=default_lengths(reader))
         plan = make_plan(reader, self.options, lengths)
         options = self.options.to_mapping() | {
             "reader_schema": schema.to_json(reader),
@@ -185,8 +185,17 @@ class AvroSource:
         texts = {".".join(k.steps): k.name for k in plan.cuts}
         return CutRule(tuple(texts.get(p) or self._column_name(plan, p) for p in self.options.cut_on), step)
 
-    def lengths(self, good: Sequence[FileSurvey], *, per_record: bool | None = None) -> dict[str, int]:
-        """Lengths of arrays that are the same in some records of every schema, by their steps."""
+    def lengths(
+        self,
+        good: Sequence[FileSurvey],
+        *,
+        per_record: bool | None = None,
+        default: Mapping[str, int] | None = None,
+    ) -> dict[str, int]:
+        """Lengths of arrays that are the same in some records of every schema, by their steps.
+
+        Arrays that no record has are as long as their ``default``.
+        """
         if per_record is None:
             per_record = self.options.sequence_per == "record"
         found: dict[str, set[int]] = {}
@@ -203,7 +212,8 @@ class AvroSource:
                     found.setdefault(".".join(steps), set()).update(sizes)
         if per_record:  # an array of obs may be empty, a vector may not
             found = {steps: n - {0} if steps.count("[]") == 1 else n for steps, n in found.items()}
-        return {steps: next(iter(n)) for steps, n in found.items() if len(n) == 1}
+        lengths = {steps: next(iter(n)) for steps, n in found.items() if len(n) == 1}
+        return lengths | {steps: n for steps, n in (default or {}).items() if steps not in found}
 
     def sample(self, s: FileSurvey) -> Iterator[tuple[bytes | bytearray | memoryview, int]]:
         """Yield a few blocks of a file, decoded, with their rows."""

@@ -118,6 +118,29 @@ def believed(
     return np.asarray(fits & (counts < MAX_ROWS) & (sizes <= limits.max_block))
 
 
+def _honest(count: int, size: int, codec: str, least: int, limits: codecs.Limits) -> int:
+    """Rows that a block which is not taken stands for: its claim, where that many rows can be in it.
+
+    A block above the largest size that is allowed may well hold what it says.
+    """
+    if count < 0 or size < 0 or count >= MAX_ROWS:
+        return 0
+    room = size if codec == "null" else max(limits.free, size * limits.max_ratio)
+    return count if (count * least <= room if least else count <= MAX_EMPTY_ROWS) else 0
+
+
+def _refusal(count: int, size: int, codec: str, limits: codecs.Limits) -> str:
+    if size > limits.max_block:
+        return (
+            f"the block of {count} rows takes {size} bytes, more than the {limits.max_block} allowed; "
+            "if it is meant, raise max_block_bytes"
+        )
+    return (
+        f"the block claims {count} rows in {size} bytes ({codec}), which cannot be; "
+        "nobody knows how many it holds"
+    )
+
+
 class _Shifted:
     """The rest of an input, as an input of its own."""
 
@@ -228,9 +251,10 @@ def _survey_blocks(  # noqa: PLR0917 # private
         good = believed(table.counts, table.sizes, header.codec, least, limits)
         for i in np.flatnonzero(~good & (table.counts > 0)).tolist():
             count, size = int(table.counts[i]), int(table.sizes[i])
-            message = f"the block claims {count} rows in {size} bytes ({header.codec}), which cannot be"
+            message = _refusal(count, size, header.codec, limits)
+            rows = _honest(count, size, header.codec, least, limits)
             out.faults.append(
-                Fault("avro-block-claim", out.url, message, int(table.heads[i]), table.first + i, count)
+                Fault("avro-block-claim", out.url, message, int(table.heads[i]), table.first + i, rows)
             )
         slices = _cut(table, good, part_bytes, out.rows)
         out.blocks += len(table)
@@ -238,7 +262,8 @@ def _survey_blocks(  # noqa: PLR0917 # private
         out.encoded += int(table.sizes.sum())
         for damage in table.damage:
             rows = lost_rows(damage, header.codec, least, limits)
-            out.faults.append(_damage_fault(out.url, source, damage, rows, options, action))
+            stated = rows or _honest(damage.rows, damage.size, header.codec, least, limits)
+            out.faults.append(_damage_fault(out.url, source, damage, stated, options, action if rows else ""))
             if slices:
                 last = slices[-1]
                 slices[-1] = Slice(
@@ -267,18 +292,12 @@ def lost_rows(damage: Damage, codec: str, least: int, limits: codecs.Limits) -> 
 def _damage_fault(  # noqa: PLR0917 # private
     url: str, source: Input, damage: Damage, rows: int, options: AvroOptions, action: str
 ) -> Fault:
-    claimed = damage.rows
+    message = damage.message
     if isinstance(damage, Concatenated):
-        claimed = _rest_rows(source, damage.start, options)
-    return Fault(
-        damage.code,
-        url,
-        damage.message,
-        damage.start,
-        damage.block,
-        max(0, claimed),
-        action if rows else "quarantined",
-    )
+        rows = _rest_rows(source, damage.start, options)
+    elif damage.rows > rows:
+        message += f"; that it has {damage.rows} rows, as it claims, cannot be"
+    return Fault(damage.code, url, message, damage.start, damage.block, rows, action or "quarantined")
 
 
 def file_ids(urls: Sequence[str]) -> list[str]:

@@ -67,8 +67,8 @@ def one_less(avro, codec, made, at):
 
 
 def impossible(avro, codec, made, at):
-    """A block claims what no block can hold: counted as claimed, never given a place."""
-    return whole(avro, codec, [*made[:at], (10**9, b""), *made[at:]]), 10**9, 0
+    """A block claims what no block can hold: said, but none of it is counted as a row that was there."""
+    return whole(avro, codec, [*made[:at], (10**9, b""), *made[at:]]), 0, 0
 
 
 def cut(avro, codec, made, at):
@@ -149,3 +149,20 @@ def test_rows_in_are_the_rows_that_are_there_each_once(avro, tmp_path, damage, c
     store = chunkstore.open_store(tmp_path / "o.zarr")
     assert store.n_obs == 2 * CLEAN + stored + bad["gap"]
     assert sum(int(b - a) for a, b in store.gaps) == bad["gap"]
+
+
+def test_rows_are_counted_where_a_block_may_hold_them_and_not_where_it_cannot(avro, tmp_path):
+    made = blocks(avro, "null", SIZES)
+    forged = bytearray(whole(avro, "null", made[:2]))
+    # the last block claims 10^11 rows of 10 bytes in 2^40 bytes, and the file ends
+    forged += avro.zigzag(10**11) + avro.zigzag(10**11 + 5) + b"abc"
+    (tmp_path / "forged.avro").write_bytes(forged)
+    (tmp_path / "large.avro").write_bytes(whole(avro, "null", made))
+    for per in ({"sequence_per": "file"}, {"sequence_key": "key"}):
+        got = avro.read(tmp_path / "forged.avro", **per)
+        assert got.rows == sum(SIZES[:2])
+        assert [(f.code, f.rows) for f in got.faults] == [("avro-truncated", 0)]
+        assert "100000000000 rows" in got.faults[0].message
+        got = avro.read(tmp_path / "large.avro", max_block_bytes=430, **per)
+        assert [(f.code, f.rows) for f in got.faults] == [("avro-block-claim", n) for n in (41, 53)]
+        assert "raise max_block_bytes" in got.faults[0].message

@@ -420,3 +420,93 @@ def test_text_of_a_certain_form_and_text_are_text(avro, tmp_path):
     paths = two(avro, tmp_path, (uuid, word), ("string", "z"))
     got = avro.read(paths, sequence_key="x", on_drift="union")
     assert got.sequence == [word, "z"]
+
+
+BOTH = pytest.mark.parametrize("decoder", ["kernel", "fastavro"])
+
+
+@BOTH
+@pytest.mark.parametrize("names", [("a", "b"), ("x", "b")], ids=["two aliases", "a name and an alias"])
+def test_two_fields_of_the_reader_may_take_one_field_of_the_writer(avro, tmp_path, names, decoder):
+    reader = rec((names[0], "int", {"aliases": ["x"]}), (names[1], "double", {"aliases": ["x"]}))
+    got = read_as(avro, tmp_path, one("int"), [5, -6], reader, decoder)
+    assert not got.faults
+    assert got.columns[names[0]].tolist() == [5, -6]
+    assert got.columns[names[1]].tolist() == [5.0, -6.0]
+
+
+@BOTH
+@pytest.mark.parametrize("alias", ["Old", "q.Old"])
+def test_a_type_goes_by_its_alias_with_and_without_its_namespace(avro, tmp_path, alias, decoder):
+    writer = rec(("x", rec(("v", "int", {}), name="Old"), {}), ("end", "int", {}), name="W")
+    reader = rec(
+        ("x", rec(("v", "long", {}), name="q.New", aliases=[alias]), {}), ("end", "int", {}), aliases=["W"]
+    )
+    got = read_as(avro, tmp_path, writer, [{"v": 5}], reader, decoder)
+    assert not got.faults
+    assert got.columns["x.v"].tolist() == [5]
+
+
+@BOTH
+def test_a_type_without_a_namespace_is_found_from_within_one(avro, tmp_path, decoder):
+    inner = {**rec(("v", "int", {}), name="Inner"), "namespace": ""}
+    schema = rec(("i", inner, {}), ("j", "Inner", {}), name="Outer", namespace="n")
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.container(json.dumps(schema), [(1, avro.zigzag(3) + avro.zigzag(4))]))
+    got = avro.read(path, sequence_per="file", decoder=decoder)
+    assert (got.columns["i.v"].tolist(), got.columns["j.v"].tolist()) == ([3], [4])
+
+
+@BOTH
+def test_a_long_becomes_a_float_in_one_rounding(avro, tmp_path, decoder):
+    # just above the middle between two floats: by way of a double it would be the middle, and go down
+    value = (1 << 60) + (1 << 36) + 1
+    got = read_as(avro, tmp_path, one("long"), [value], one("float"), decoder)
+    assert int(got.columns["x"][0]) == (1 << 60) + (1 << 37)
+
+
+@BOTH
+def test_an_array_that_no_file_has_is_as_long_as_its_default(avro, tmp_path, decoder):
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.bytes(rec(("end", "int", {})), [{"end": 7}] * 2))
+    reader = rec(("d", {"type": "array", "items": "int"}, {"default": [1, 2, 3]}), ("end", "int", {}))
+    got = avro.read(path, sequence_per="file", reader_schema=reader, decoder=decoder)
+    assert got.columns["d"].tolist() == [[1, 2, 3]] * 2
+
+
+@BOTH
+@pytest.mark.parametrize("reverse", [False, True])
+def test_types_of_one_name_may_differ_once_schemas_are_united(avro, tmp_path, decoder, reverse):
+    own = rec(("v", "int", {}), name="I")
+    other = rec(("v", "int", {}), ("w", "double", {}), name="K")
+    first, second = rec(("j", own, {}), ("i", "I", {})), rec(("j", own, {}), ("i", other, {}))
+    (tmp_path / "a.avro").write_bytes(avro.bytes(first, [{"j": {"v": 1}, "i": {"v": 2}}]))
+    (tmp_path / "b.avro").write_bytes(avro.bytes(second, [{"j": {"v": 3}, "i": {"v": 4, "w": 0.5}}]))
+    paths = [tmp_path / "a.avro", tmp_path / "b.avro"][:: -1 if reverse else 1]
+    got = avro.read(paths, sequence_per="file", on_drift="union", decoder=decoder)
+    assert not got.faults
+    order = slice(None, None, -1 if reverse else 1)
+    assert got.columns["j.v"].tolist() == [1, 3][order]
+    assert got.columns["i.v"].tolist() == [2, 4][order]
+    assert np.array_equal(got.columns["i.w"], [NAN, 0.5][order], equal_nan=True)
+
+
+@BOTH
+@pytest.mark.parametrize("default", ["absent", []])
+def test_integers_of_an_array_that_a_file_lacks_are_nulls_and_not_zeros(avro, tmp_path, decoder, default):
+    array = {"type": "array", "items": "int"}
+    (tmp_path / "a.avro").write_bytes(
+        avro.bytes(rec(("a", array, {}), ("b", array, {})), [{"a": [1, 2], "b": [3, 4]}])
+    )
+    (tmp_path / "b.avro").write_bytes(avro.bytes(rec(("a", array, {})), [{"a": [5]}]))
+    rule = (
+        {"on_drift": "union"}
+        if default == "absent"
+        else {"reader_schema": rec(("a", array, {}), ("b", array, {"default": default}))}
+    )
+    paths = [tmp_path / "a.avro", tmp_path / "b.avro"]
+    got = avro.read(paths, sequence_per="record", decoder=decoder, **rule)
+    assert not got.faults
+    assert got.columns["a"].tolist() == [1, 2, 5]
+    assert got.columns["b"].tolist() == [3, 4, 0]
+    assert got.columns["b_valid"].tolist() == [True, True, False]

@@ -156,3 +156,22 @@ def test_nulls_are_known_by_the_number_of_arrays_above():
     node = parse({"type": "array", "items": ["null", {"type": "array", "items": ["double", "null"]}]})
     (leaf,) = leaves(node)
     assert leaf.nulls == (False, True, True)
+
+
+def test_a_type_may_be_repeated_but_not_be_two_things():
+    own = {"type": "record", "name": "I", "fields": [{"name": "v", "type": "int"}]}
+    other = {"type": "record", "name": "I", "fields": [{"name": "w", "type": "double"}]}
+
+    def both(first, second):
+        fields = [{"name": "a", "type": first}, {"name": "b", "type": second}]
+        return parse({"type": "record", "name": "R", "fields": fields})
+
+    same = both(own, {**own, "doc": "again"})
+    assert same.fields[0].node is same.fields[1].node
+    with pytest.raises(SchemaError, match="'I' is defined twice"):
+        both(own, other)
+
+
+def test_an_enum_with_a_symbol_twice_is_no_schema():
+    with pytest.raises(SchemaError, match="a symbol twice"):
+        parse({"type": "enum", "name": "E", "symbols": ["A", "B", "A"]})

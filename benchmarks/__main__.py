@@ -1,7 +1,7 @@
 """Run every question, then write the page: ``python -m benchmarks [--quick] [QUESTION ...]``.
 
 One question after the other, each in a process of its own; one that fails is said at the end, and the
-exit status is then 1. Questions whose modules know no ``--quick`` are left out of a quick run.
+exit status is then 1.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from pathlib import Path
 from benchmarks.harness import ROOT
 
 #: modules that are no question of their own
-PARTS = {"__init__", "__main__", "check", "data", "harness", "page", "setup", "soak", "usage"}
+PARTS = {"__init__", "__main__", "check", "data", "harness", "page", "quality", "setup", "soak", "usage"}
 
 
-def questions(*, quick: bool) -> list[str]:
+def questions() -> list[str]:
     """Names of the modules that answer one; the comparisons first."""
     found = [path for path in Path(__file__).parent.glob("*.py") if path.stem not in PARTS]
-    if quick:
-        found = [path for path in found if "harness" in path.read_text() or "--quick" in path.read_text()]
     return sorted((path.stem for path in found), key=lambda name: (not name.startswith("compare_"), name))
 
 
@@ -32,10 +30,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--quick", action="store_true", help="minutes instead of an hour; the page stays as it is"
     )
-    parser.add_argument("names", nargs="*", metavar="QUESTION", help=", ".join(questions(quick=False)))
+    parser.add_argument("names", nargs="*", metavar="QUESTION", help=", ".join(questions()))
     asked = parser.parse_args(argv)
     failed = []
-    for name in asked.names or questions(quick=asked.quick):
+    for name in asked.names or questions():
         print(f"== {name}", flush=True)
         began = time.monotonic()
         order = [sys.executable, "-m", f"benchmarks.{name}", *(["--quick"] if asked.quick else [])]

@@ -299,23 +299,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["codecs", "bytes", "ingest", "memory", "_one", "_peak"])
-    parser.add_argument("rest", nargs="*")
-    parser.add_argument("--repeats", type=int, default=3)
-    args = parser.parse_args()
-    if args.what == "_one":
-        one_way(args.rest[0], args.rest[1])
-        return 0
-    if args.what == "_peak":
-        peak_of(args.rest[0])
-        return 0
-    if not DATA.is_dir():
-        print(f"no recordings at {DATA}; set CHUNKSTORE_TEST_DATA")
-        return 2
     work = {"codecs": codecs, "bytes": stored_bytes, "ingest": ingest_speed, "memory": memory}
-    result = work[args.what](args.repeats)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"audio-{args.what}.json").write_text(json.dumps(result, indent=1) + "\n")
+    parser.add_argument("what", nargs="*", metavar="PART", help=f"{', '.join(work)}; all by default")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="one repeat; nothing is stored")
+    args = parser.parse_args()
+    if args.what[:1] == ["_one"]:
+        one_way(args.what[1], args.what[2])
+        return 0
+    if args.what[:1] == ["_peak"]:
+        peak_of(args.what[1])
+        return 0
+    if strange := sorted({*args.what} - {*work}):
+        parser.error(f"there is no part {strange[0]!r}; parts: {', '.join(work)}")
+    if not DATA.is_dir():
+        print(f"no recordings at {DATA}, so nothing was measured; set CHUNKSTORE_TEST_DATA")
+        return 0 if args.quick else 2
+    for name in args.what or work:
+        result = work[name](1 if args.quick else args.repeats)
+        if not args.quick:
+            RESULTS.mkdir(exist_ok=True)
+            (RESULTS / f"audio-{name}.json").write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 

@@ -420,18 +420,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["memory", "workers", "overhead", "plan", "devices"])
-    parser.add_argument("--quick", action="store_true", help="smaller inputs, one repeat")
+    parts = {"memory": memory, "workers": workers, "overhead": overhead, "plan": plan, "devices": devices}
+    parser.add_argument("what", nargs="*", choices=[*parts, []], default=[], help="all by default")
+    parser.add_argument("--quick", action="store_true", help="smaller inputs, one repeat; nothing is stored")
     asked = parser.parse_args()
     turn = Turn()
-    turn.take()
-    try:
-        found = globals()[asked.what](asked.quick)
-    finally:
-        turn.rest(done=True)
-    if not asked.quick:
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"ingest-{asked.what}.json").write_text(json.dumps(found, indent=1) + "\n")
+    for name in asked.what or parts:
+        turn.take()
+        try:
+            found = parts[name](asked.quick)
+        finally:
+            turn.rest(done=True)
+        if not asked.quick:
+            RESULTS.mkdir(exist_ok=True)
+            (RESULTS / f"ingest-{name}.json").write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import zarr
 
+from benchmarks.harness import RESULTS
 from chunkstore import FieldSpec, StoreWriter, create_store, finish_store, open_store
 from chunkstore.arrays import ArrayMeta
 from chunkstore.shards import encode_shard
@@ -279,8 +280,13 @@ def main() -> None:
     )
     parser.add_argument("what", nargs="*", choices=["read", "codecs", "open", []], default=[])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="JSON file; benchmarks/results/store.json by default")
+    parser.add_argument("--quick", action="store_true", help="one round; nothing is stored")
     options = parser.parse_args()
+    if options.quick:
+        options.rounds = 1
+    elif options.json is None and not options.what:
+        options.json = RESULTS / "store.json"
     wanted = options.what or ["read", "codecs", "open"]
     found: dict = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.harness import ROOT, alone, machine, work_dir
+from benchmarks.harness import RESULTS, ROOT, alone, machine, work_dir
 from chunkstore import FieldSpec, StoreWriter, open_store
 from chunkstore.torch import TrainingLoader, ZarrWindowDataset
 
@@ -326,8 +326,8 @@ def bench_audio(*, quick: bool) -> dict:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training")
     parser.add_argument("what", nargs="*", choices=["step", "workers", "audio", []], default=[])
-    parser.add_argument("--quick", action="store_true", help="less data")
-    parser.add_argument("--out", type=Path, help="write the numbers as JSON")
+    parser.add_argument("--quick", action="store_true", help="less data; nothing is stored")
+    parser.add_argument("--out", type=Path, help="JSON file; benchmarks/results/training.json by default")
     asked = parser.parse_args()
     benches = {"step": bench_step, "workers": bench_workers, "audio": bench_audio}
     result: dict = {"question": "training", "quick": asked.quick, "machine": machine()}
@@ -335,8 +335,9 @@ def main() -> int:
         with alone():
             result[name] = benches[name](quick=asked.quick)
         print(name, json.dumps(result[name], indent=1), flush=True)
-    if asked.out:
-        asked.out.write_text(json.dumps(result, indent=1) + "\n")
+    out = asked.out or (None if asked.quick or asked.what else RESULTS / "training.json")
+    if out is not None:
+        out.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 

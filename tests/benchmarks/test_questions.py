@@ -1,4 +1,4 @@
-"""``make bench`` asks every question without arguments, ``make bench-quick`` with ``--quick``: all must take both."""
+"""``make bench`` asks each question without arguments, ``make bench-quick`` with ``--quick``."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ taken here comes back when the last array, tensor or view of it is gone, and ser
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,26 +47,29 @@ class BatchBuffers:
 
     def __init__(self, keep: int = 4) -> None:
         self.keep = keep
-        self._free: list[NDArray[np.uint8]] = []
+        self._free: list[_Buffer] = []
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """Return a C-contiguous array, its values not set."""
         kind = np.dtype(dtype)
-        size = int(np.prod(shape)) * kind.itemsize
+        size = math.prod(shape) * kind.itemsize
         if size < LEAST:
             return np.empty(shape, kind)
-        return np.asarray(_Lease(self, self._take(size), shape, kind))
+        buffer = self._take(size)
+        if buffer.shape != shape or buffer.kind != kind:
+            buffer.serve(shape, kind)
+        return np.asarray(_Lease(self, buffer))
 
-    def _take(self, size: int) -> NDArray[np.uint8]:
+    def _take(self, size: int) -> _Buffer:
         while True:
             try:
                 buffer = self._free.pop()
             except IndexError:
-                return np.empty(size, np.uint8)
-            if buffer.nbytes >= size:  # the last batch of an epoch may be smaller
+                return _Buffer(size)
+            if buffer.memory.nbytes >= size:  # the last batch of an epoch may be smaller
                 return buffer
 
-    def _back(self, buffer: NDArray[np.uint8]) -> None:
+    def _back(self, buffer: _Buffer) -> None:
         if len(self._free) < self.keep:
             self._free.append(buffer)
 
@@ -77,21 +81,31 @@ class BatchBuffers:
         return BatchBuffers, (self.keep,)
 
 
+class _Buffer:
+    """Memory, and how it was last handed out: mostly the next time is like it."""
+
+    __slots__ = ("interface", "kind", "memory", "shape")
+
+    def __init__(self, size: int) -> None:
+        self.memory = np.empty(size, np.uint8)
+        self.shape: tuple[int, ...] | None = None
+        self.kind: np.dtype[Any] | None = None
+        self.interface: dict[str, Any] = {}
+
+    def serve(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> None:
+        self.shape, self.kind = shape, kind
+        place = (self.memory.ctypes.data, False)
+        self.interface = {"version": 3, "shape": shape, "typestr": kind.str, "data": place}
+
+
 class _Lease:
     """What an array that was handed out stands on; gives the buffer back with its last holder."""
 
     __slots__ = ("__array_interface__", "_buffer", "_owner")
 
-    def __init__(
-        self, owner: BatchBuffers, buffer: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]
-    ) -> None:
+    def __init__(self, owner: BatchBuffers, buffer: _Buffer) -> None:
         self._owner, self._buffer = owner, buffer
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": shape,
-            "typestr": dtype.str,
-            "data": (buffer.ctypes.data, False),
-        }
+        self.__array_interface__ = buffer.interface
 
     def __del__(self) -> None:
         self._owner._back(self._buffer)  # noqa: SLF001 - two halves of one thing

@@ -14,7 +14,12 @@ next block is needed:
       lane 1  |eeeee|dddddddddd|ffffffffff|:      ... and fills the starts of lanes
       lane 2  |ffffffff|gggggggggg|hhhhhhhh:
 
-- The order is random among visits of like size, and even across sizes: short visits never come in a row.
+- Short visits (blocks of a few items) are nested in long ones, at even distances: however many there are,
+  a lane never plays them in a row. The long block stays where it is meanwhile (:func:`_nest`)::
+
+      lane 0  |aaaaa|b|aaaaaa|c|aaaaa|eeeee|f|eeeee
+
+- The order is random among visits of like size, and even across sizes.
 - A visit that would end when others end waits a little for one that does not, of like size if there is
   one, and so does one whose block another lane holds. What counts is the most crowded stretch that the
   end would lie in, short or long (:func:`_crowd`).
@@ -33,7 +38,7 @@ from chunkstore.permute import derive_key, mix_keys
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Pieces", "crowding", "deal", "plan_visits"]
+__all__ = ["Pieces", "crowding", "deal", "new_blocks", "plan_visits"]
 
 LOOKAHEAD = 16  # visits among which the dealer chooses
 PATIENCE = 16  # picks that the first of them waits at most
@@ -43,19 +48,27 @@ SLACK = 1  # pieces that may end about when a new one does
 FUZZ = 0.3  # sizes within 30 % count as alike
 GOLDEN = 0.6180339887498949
 NEAR = 12  # visits of other sizes that may go before one that would end in a crowd
+SHORT = 8  # a short visit has at most this part of the usual items,
+NESTED = 4  # and all short ones together have at most this part of all items
+PLACES = 8  # among which a short visit is put within a long one
 _CROWDED = 2
 _BUSY = 1 << 20
 
 
 class Visits(NamedTuple):
-    """Visits in the order in which they are dealt: int64 arrays of one length."""
+    """Visits in the order in which they are dealt, perhaps with others nested in them: int64 arrays.
+
+    Visit v is the parts ``whole[v]`` to ``whole[v + 1]``, played one after the other; the first is its own.
+    """
 
     block: NDArray[np.int64]
-    """The block."""
+    """The block of each part."""
     rank: NDArray[np.int64]
     """First of the block's items, in the block's own random order."""
     items: NDArray[np.int64]
     """How many of them."""
+    whole: NDArray[np.int64]
+    """First part of each visit."""
 
 
 class Pieces(NamedTuple):
@@ -98,11 +111,11 @@ def plan_visits(counts: NDArray[np.int64], key: int, passes: int, lanes: int) ->
     n = counts[blocks]
     if not len(n):
         empty = np.empty(0, np.int64)
-        return Visits(empty, empty, empty)
+        return Visits(empty, empty, empty, empty)
     total = int(n.sum())
     usual = float((n.astype(np.float64) ** 2).sum() / total)
-    if len(n) < 2 * lanes:
-        passes = max(passes, min(-(-2 * lanes // len(n)), total))
+    if total < 2 * lanes * usual:
+        passes = max(passes, min(math.ceil(2 * lanes * usual / total), total))
     each = np.clip(np.rint(passes * (n / usual)).astype(np.int64), 1, np.minimum(passes, n))
     # blocks of few visits have them in different passes; like sizes are shared evenly among passes
     shift = np.empty(len(n), np.int64)
@@ -115,8 +128,54 @@ def plan_visits(counts: NDArray[np.int64], key: int, passes: int, lanes: int) ->
         due = due[_even_order(n[due] / each[due], mix_keys(derive_key(key, p), blocks[due]))]
         low = nth[due] * n[due] // each[due]
         high = (nth[due] + 1) * n[due] // each[due]
-        parts.append((blocks[due], low, high - low))
-    return Visits(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        parts.append(_nest(blocks[due], low, high - low, derive_key(key, "nest", p)))
+    block, rank, items, opens = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Visits(block, rank, items, np.flatnonzero(opens))
+
+
+def _nest(
+    block: NDArray[np.int64], rank: NDArray[np.int64], items: NDArray[np.int64], key: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the visits of a pass as (block, rank, items, whether a visit begins), short ones nested in long.
+
+    Long visits are laid end to end, short ones put in at equal distances, in keyed random order.
+    """
+    n = len(items)
+    total = int(items.sum())
+    by_size = np.argsort(items, kind="stable")
+    sizes = items[by_size]
+    usual = float((items.astype(np.float64) ** 2).sum()) / max(1, total)
+    fit = (np.cumsum(sizes) * NESTED <= total) & (sizes * SHORT <= usual)
+    n_short = int(np.count_nonzero(fit))
+    if n_short == 0:
+        return block, rank, items, np.ones(n, bool)
+    short = by_size[:n_short]
+    noise = mix_keys(key, block[short])
+    short = short[np.argsort(noise, kind="stable")]
+    shift = float(noise[0] >> np.uint64(11)) * 2.0**-53
+    is_long = np.ones(n, bool)
+    is_long[short] = False
+    own = np.flatnonzero(is_long)
+    edges = np.concatenate([[0], np.cumsum(items[own])])
+    place = ((np.arange(n_short) + shift) * (edges[-1] / n_short)).astype(np.int64)
+    host = np.clip(np.searchsorted(edges, place, side="right") - 1, 0, len(own) - 1)
+    place = np.clip(place, edges[host] + 1, np.maximum(edges[host + 1] - 1, edges[host] + 1))
+    # what is played: pieces of long visits, cut at the places, and short ones between them
+    cuts = np.unique(np.concatenate([edges[:-1], place]))
+    cuts = cuts[cuts < edges[-1]]
+    length = np.diff(np.append(cuts, edges[-1]))
+    of = np.searchsorted(edges, cuts, side="right") - 1
+    at = np.concatenate([cuts, place])
+    late = np.concatenate(
+        [np.ones(len(cuts), np.int64), np.zeros(n_short, np.int64)]
+    )  # a cut is behind its short
+    order = np.lexsort((late, at))
+    return (
+        np.concatenate([block[own[of]], block[short]])[order],
+        np.concatenate([rank[own[of]] + cuts - edges[of], rank[short]])[order],
+        np.concatenate([length, items[short]])[order],
+        np.concatenate([cuts == edges[of], np.zeros(n_short, bool)])[order],
+    )
 
 
 def _even_order(size: NDArray[np.float64], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -158,14 +217,21 @@ def deal(visits: Visits, capacity: NDArray[np.int64], n_blocks: int) -> Pieces:
     >>> np.bincount(pieces.block, weights=pieces.items).tolist()
     [4.0, 4.0, 2.0]
     """
-    lanes, n_visits = len(capacity), len(visits.block)
     total = int(capacity.sum())
-    usual = int((visits.items.astype(np.float64) ** 2).sum() / max(1, total))
+    edges = np.concatenate([[0], np.cumsum(visits.items)])
+    begins = edges[visits.whole]
+    length = np.diff(np.append(begins, total))
+    lanes, n_visits = len(capacity), len(begins)
+    usual = int((length.astype(np.float64) ** 2).sum() / max(1, total))
     width = max(1, total // max(1, n_visits + lanes))
-    longest = int(capacity.max(initial=0)) + int(visits.items.max(initial=0)) + 1
+    longest = int(capacity.max(initial=0)) + int(length.max(initial=0)) + 1
     room = n_visits + 4 * lanes + 1
     out = np.empty((5, room), np.int64)
-    block, rank, count = visits.block.copy(), visits.rank.copy(), visits.items.copy()
+    # with others nested in them, visits are dealt as stretches of all items: rank is then the first
+    nested = len(visits.whole) < len(visits.block)
+    block, rank, count = visits.block[visits.whole], visits.rank.copy(), length
+    if nested:
+        rank = begins.copy()
     begin = np.minimum(capacity, first_ends(lanes, usual))
     heap = np.sort(begin * lanes + np.arange(lanes))  # when lanes are free; times mod lanes name the lane
     ends = np.zeros(longest * lanes // width + 2, np.int16)
@@ -185,7 +251,38 @@ def deal(visits: Visits, capacity: NDArray[np.int64], n_blocks: int) -> Pieces:
     n = _fill(parts, np.argsort(parts[2], kind="stable"), holes, ends, width, lanes, out, n)
     lane, at = out[0, :n], out[1, :n]
     order = np.lexsort((at, lane)) if n < 1 << 16 else np.argsort(lane * (longest + 1) + at, kind="stable")
-    return Pieces(*(row[:n][order] for row in out))
+    pieces = Pieces(*(row[:n][order] for row in out))
+    return _parts(pieces, visits, edges, lanes) if nested else pieces
+
+
+def _parts(pieces: Pieces, visits: Visits, edges: NDArray[np.int64], lanes: int) -> Pieces:
+    """Return the parts that stretches of all items (``rank`` is their first) are made of."""
+    lane, at, host, begin, items = pieces
+    first = np.searchsorted(edges, begin, side="right") - 1
+    count = np.searchsorted(edges, begin + items, side="left") - first
+    owner = np.repeat(np.arange(len(begin)), count)
+    opens = np.cumsum(count) - count
+    part = np.arange(len(owner)) - np.repeat(opens - first, count)
+    low = np.maximum(edges[part], begin[owner])
+    size = np.minimum(edges[part + 1], (begin + items)[owner]) - low
+    rank = visits.rank[part] + low - edges[part]
+    block = visits.block[part]
+    # where exactly a short visit interrupts a long one is chosen last, when all ends are known
+    total = int(items.sum())
+    width = max(1, total // (len(begin) + int(np.count_nonzero(block != host[owner])) + lanes))
+    ends = np.zeros((int((at + items).max()) + 1) * lanes // width + 2, np.int16)
+    np.add.at(ends, (at * lanes + lane) // width, 1)
+    turns = np.argsort(at * lanes + lane, kind="stable")
+    _spread(turns, opens, count, block == host[owner], lane, at, size, rank, ends, width, lanes)
+    starts = np.cumsum(size) - size
+    return Pieces(lane[owner], at[owner] + starts - starts[opens][owner], block, rank, size)
+
+
+def new_blocks(pieces: Pieces) -> NDArray[np.bool_]:
+    """Return which pieces need a block that their lane does not hold: all but those behind a nested one."""
+    new = np.ones(len(pieces.lane), bool)
+    new[2:] = (pieces.block[2:] != pieces.block[:-2]) | (pieces.lane[2:] != pieces.lane[:-2])
+    return new
 
 
 def crowding(draws: NDArray[np.int64], rate: float) -> float:
@@ -402,3 +499,61 @@ def _next_part(  # noqa: PLR0917 - a compiled kernel
         if score < least:
             best, least = np.int64(i), score
     return best
+
+
+@njit(cache=True, nogil=True)
+def _spread(  # noqa: PLR0917 - a compiled kernel
+    turns: Any,
+    opens: Any,
+    count: Any,
+    own: Any,
+    lane: Any,
+    at: Any,
+    size: Any,
+    rank: Any,
+    ends: Any,
+    width: Any,
+    lanes: Any,
+) -> None:
+    """Move short visits within long ones to where few others begin: changes ``size`` and ``rank`` of parts.
+
+    A stretch whose long visit is cut m times has m cells of equal length; each short one stays in its own.
+    """
+    for stretch in turns:
+        first, stop = opens[stretch], opens[stretch] + count[stretch]
+        cuts, left, alternate = np.int64(-1), np.int64(0), True
+        for i in range(first, stop):
+            if own[i]:
+                cuts += 1
+                left += size[i]
+                alternate &= i == first or not own[i - 1]
+            elif cuts >= 0 and i + 1 < stop:
+                alternate &= own[i + 1]
+        if cuts < 1 or left < 3 * cuts + 2 or not alternate:
+            continue
+        now = at[stretch]  # item of the lane at which part i begins
+        done, nth, begun = np.int64(0), np.int64(0), False
+        base = np.int64(0)
+        for i in range(first, stop):
+            if own[i]:
+                if not begun:
+                    base, begun = rank[i], True
+                rank[i] = base + done
+                if nth < cuts:
+                    low = max(done + 1, nth * left // cuts)
+                    high = min(left - (cuts - nth), (nth + 1) * left // cuts)
+                    best, least = max(low, min(done + size[i], high)), np.int64(1) << 40
+                    for c in range(PLACES):
+                        x = low + (high - low) * ((2 * c + 1) * 3 % (2 * PLACES)) // (2 * PLACES)
+                        score = _crowd(ends, ((now + x - done) * lanes + lane[stretch]) // width)
+                        if score < least and low <= x <= high:
+                            best, least = x, score
+                            if score == 0:
+                                break
+                    nth += 1
+                    size[i] = best - done
+                    ends[((now + size[i]) * lanes + lane[stretch]) // width] += 1
+                else:
+                    size[i] = left - done
+                done += size[i]
+            now += size[i]

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numba import njit
 
+from chunkstore.rows import BLOCK, ROOM, START
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["cut_stack", "cut_windows"]
+    from chunkstore.rows import Rows
+
+__all__ = ["cut_rows", "cut_windows", "places_of"]
 
 
 @njit(cache=True, nogil=True)
@@ -137,16 +141,60 @@ def _vector_only(arena: Any, at: Any, valid: Any, out: Any) -> None:
             row[w] = 0
 
 
-def cut_stack(
+@njit(cache=True, nogil=True)
+def _places(origin: Any, table: Any, low: Any, high: Any, offset: Any, width: Any) -> Any:  # noqa: PLR0917 - a compiled kernel
+    at, valid = np.empty(high - low, np.int64), np.empty(high - low, np.int64)
+    for i in range(high - low):
+        at[i] = origin[table[BLOCK, low + i]] + table[START, low + i] + offset
+        valid[i] = max(0, min(table[ROOM, low + i] - offset, width))
+    return at, valid
+
+
+@njit(cache=True, nogil=True)
+def _rows_first(  # noqa: PLR0917 - a compiled kernel
+    stack: Any, which: Any, origin: Any, table: Any, low: Any, high: Any, offset: Any, out: Any, row: Any
+) -> None:
+    at, valid = _places(origin, table, low, high, offset, out.shape[2])
+    _scalars_first(stack, which, at, valid, out[row : row + high - low])
+
+
+@njit(cache=True, nogil=True)
+def _rows_last(  # noqa: PLR0917 - a compiled kernel
+    stack: Any, which: Any, origin: Any, table: Any, low: Any, high: Any, offset: Any, out: Any, row: Any
+) -> None:
+    at, valid = _places(origin, table, low, high, offset, out.shape[1])
+    _scalars_last(stack, which, at, valid, out[row : row + high - low])
+
+
+def places_of(
+    origin: NDArray[np.int64], rows: Rows, offset: int, width: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where in the arena windows begin, and how many of their obs exist: int64[rows] each.
+
+    Parameters
+    ----------
+    origin : int64[blocks]
+        What is added to an obs of a block to find it in the arena.
+    rows : Rows
+        The windows.
+    offset, width : int
+        First obs of the cut, from the window's first on, and its length.
+    """
+    at, valid = _places(origin, rows.table, rows.low, rows.high, offset, width)
+    return at, valid
+
+
+def cut_rows(  # noqa: PLR0917 - once a batch: every argument by name costs
     stack: NDArray[Any],
     which: NDArray[np.int64],
-    at: NDArray[np.int64],
-    valid: NDArray[np.int64],
+    origin: NDArray[np.int64],
+    rows: Rows,
+    offset: int,
     out: NDArray[Any],
-    *,
+    row: int = 0,
     channels_last: bool = False,
 ) -> None:
-    """Copy windows of several scalar fields of one dtype at once.
+    """Copy windows of several scalar fields of one dtype: places and values in one call.
 
     Parameters
     ----------
@@ -154,25 +202,31 @@ def cut_stack(
         Resident values, C-contiguous.
     which : int64[channels]
         Row of ``stack`` of each channel.
-    at, valid
-        As in :func:`cut_windows`.
+    origin : int64[blocks]
+        What is added to an obs of a block to find it in the arena.
+    rows : Rows
+        The windows.
+    offset : int
+        First obs of the cut, from the window's first on.
     out : array[batch, channels, width] or array[batch, width, channels]
         The batch, C-contiguous.
+    row : int
+        First row of ``out`` that is filled.
     channels_last : bool
         Which of the two shapes ``out`` has.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> out = np.empty((1, 2, 3), np.int64)
-    >>> cut_stack(np.arange(10).reshape(2, 5), np.array([1, 0]), np.array([1]), np.array([3]), out)
+    >>> from chunkstore.rows import Rows
+    >>> table = np.zeros((7, 1), np.int64)
+    >>> table[START], table[ROOM] = 1, 4
+    >>> out, stack = np.empty((1, 2, 3), np.int64), np.arange(10).reshape(2, 5)
+    >>> cut_rows(stack, np.array([1, 0]), np.array([0]), Rows(table, 0, 1), 0, out)
     >>> out.tolist()
     [[[6, 7, 8], [1, 2, 3]]]
     """
-    if channels_last:
-        _scalars_last(stack, which, at, valid, out)
-    else:
-        _scalars_first(stack, which, at, valid, out)
+    kernel = _rows_last if channels_last else _rows_first
+    kernel(stack, which, origin, rows.table, rows.low, rows.high, offset, out, row)
 
 
 def cut_windows(

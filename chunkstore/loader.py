@@ -25,13 +25,12 @@ from chunkstore.channels import (
     target_cuts,
 )
 from chunkstore.errors import ConfigError, CorruptDataError, MemoryLimitError
-from chunkstore.gather import cut_stack, cut_windows
+from chunkstore.gather import cut_rows, cut_windows, places_of
 from chunkstore.layout import parse_bytes
 from chunkstore.nulls import resident_dtypes, with_nan
 from chunkstore.permute import derive_key, sides
 from chunkstore.resident import Counters, Residency, Session
 from chunkstore.rows import (
-    ROW,
     Clock,
     NeededRanges,
     RowPlanner,
@@ -39,16 +38,17 @@ from chunkstore.rows import (
     SequenceStarts,
     Turns,
     WholeBlocks,
+    skip_batches,
     turns_of_full,
 )
 from chunkstore.sampling import n_draws, parse_sampling, population
-from chunkstore.schedule import Blocks, EpochSchedule, group_offsets
+from chunkstore.schedule import ORDER_VERSION, Blocks, EpochSchedule, group_offsets
 from chunkstore.state import Position, Rotation
 from chunkstore.targets import Cut
 from chunkstore.windows import WindowIndex, WindowSpec, with_horizon
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from types import TracebackType
 
     from numpy.typing import DTypeLike, NDArray
@@ -182,7 +182,10 @@ class WindowLoader:
         self._channels_last = channels == "last"
         self._skip = on_bad_chunk
         self._allocate = arena
+        self._empty = getattr(arena, "empty", None)
+        self._cut = getattr(arena, "cut", cut_windows)
         self._dtypes = {key: out_dtype(self.stores, cut.fields, dtype) for key, cut in self.cuts.items()}
+        self._shapes = {key: self._shape_of(cut) for key, cut in self.cuts.items()}
         self._resident_dtypes = resident_dtypes(
             self.stores, [(cut.fields, self._dtypes[key]) for key, cut in self.cuts.items()]
         )
@@ -232,6 +235,7 @@ class WindowLoader:
     def fingerprint(self) -> str:
         """What decides the order, as 32 hexadecimal digits: stores, windows, sampling, seed, plan."""
         parts: list[bytes | str] = [
+            f"order {ORDER_VERSION}",
             *[str(s.fingerprint) for s in self.stores],
             repr(self.window),
             self.index.first.tobytes(),
@@ -330,6 +334,11 @@ class WindowLoader:
             )
         return self._residency
 
+    def _shape_of(self, cut: Cut) -> tuple[int, int]:
+        """Return the shape of one window of a cut in a batch."""
+        width = sum(max(1, self.stores[0].fields[name].items) for name in cut.fields)
+        return (cut.length, width) if self._channels_last else (width, cut.length)
+
     def _arena(self, obs: int) -> dict[str, NDArray[Any]]:
         """Return room for ``obs`` of each field; scalar fields of one dtype are rows of one array."""
         specs = {name: self.stores[0].fields[name] for name in self.field_names}
@@ -376,7 +385,7 @@ class WindowLoader:
         first_group : int
             Lane group whose batch is next.
         start_batch : int
-            Batches of this iteration to leave out, without reading for them.
+            Batches of this iteration to leave out: neither read nor counted through, however many.
 
         Yields
         ------
@@ -410,16 +419,10 @@ class WindowLoader:
         self, epoch: int, rank: int, world_size: int, serve: tuple[int, ...], position: Position, skip: int
     ) -> Generator[Batch, None, None]:
         rotation = self._rotation(world_size)
-        plan = list(_limited(rotation.batches(position, serve), skip)) if skip else None
-        if plan is not None:
-            drawn = list(position.drawn)
-            for g, first, draws in plan:
-                drawn[g] = first + draws
-            turn = (plan[-1][0] + 1) % self.lane_groups if plan else position.turn
-            position = Position(epoch, turn, tuple(drawn))
+        position = skip_batches(rotation, position, serve, skip)
         items, schedule = self.order(epoch)
         clock = Clock(rotation, position, serve)
-        rows = RowPlanner(self.blocks, items, schedule, rotation.step, rank, world_size)
+        rows = RowPlanner(self.blocks, items, schedule, rotation.step, rank, world_size, self._offsets)
         residency = self._resident(len(serve))
         residency.check_process()
         held = capacity_of(residency.plan, schedule, len(serve), world_size)
@@ -443,25 +446,29 @@ class WindowLoader:
     ) -> Batch:
         world = rows.world_size
         mine = rows.take(group, first, draws)
-        n = len(mine.start)
+        n = len(mine)
         full = -(-draws // world)
         outs = {key: self.empty(key, full) for key in self.cuts}
         stop = first + draws
         at, done = first, 0
         residency = session.residency
+        beyond = clock.moment(group, stop - 1) + 1
         while at < stop:
-            upto = clock.draw_of(group, session.reach(clock.moment(group, stop - 1) + 1), stop)
-            end = min(n, max(0, -(-(upto - first - rows.rank) // world)))
+            reached = session.reach(beyond)
+            if reached >= beyond:
+                upto, end, left = stop, n, beyond
+            else:
+                upto = clock.draw_of(group, reached, stop)
+                end = min(n, max(0, -(-(upto - first - rows.rank) // world)))
+                left = clock.moment(group, upto - 1) + 1
             if end > done:
-                self._gather(residency, mine, slice(done, end), outs)
-            session.leave(clock.moment(group, upto - 1) + 1)
+                self._gather(residency, mine, done, end, outs)
+            session.leave(left)
             at, done = upto, end
         if residency.counters.bad_chunks:
-            self._replace(residency, mine, outs)
-        length = np.minimum(mine.room, self.window.length)
-        start = mine.start - self._offsets.of(mine.store, mine.sequence)
+            mine = self._replace(residency, mine, outs)
         batch: Batch = dict(outs)
-        batch |= {"sequence": mine.sequence, "start": start, "length": length}
+        batch["sequence"], batch["start"], batch["length"] = mine.sequence, mine.within, mine.length
         if len(self.stores) > 1:
             batch["store"] = mine.store
         if world > 1 and not self.drop_last:
@@ -470,52 +477,40 @@ class WindowLoader:
             _repeat(batch, n, full, rows.kept)
         elif world > 1 and not self.drop_last:
             rows.kept = {key: value[-1] + 0 for key, value in batch.items() if key != "repeated"}
-        return batch | {"group": group, "draws": draws}
+        batch["group"], batch["draws"] = group, draws
+        return batch
 
     def empty(self, key: str, n: int) -> NDArray[Any]:
         """Return room for the cut ``key`` of ``n`` windows."""
-        cut = self.cuts[key]
-        width = sum(max(1, self.stores[0].fields[name].items) for name in cut.fields)
-        shape = (n, cut.length, width) if self._channels_last else (n, width, cut.length)
-        made: NDArray[Any] = getattr(self._allocate, "empty", self._buffers[key].empty)(
-            shape, self._dtypes[key]
-        )
+        make = self._empty or self._buffers[key].empty
+        made: NDArray[Any] = make((n, *self._shapes[key]), self._dtypes[key])
         return made
 
-    def _gather(self, residency: Residency, rows: Rows, part: slice, outs: dict[str, NDArray[Any]]) -> None:
-        at = residency.origin[rows.block[part]] + rows.start[part]
-        room = rows.room[part]
-        cut_out = getattr(self._allocate, "cut", cut_windows)
+    def _gather(
+        self, residency: Residency, rows: Rows, low: int, high: int, outs: dict[str, NDArray[Any]]
+    ) -> None:
+        """Fill rows [low, high) of a batch."""
+        part = rows.part(low, high)
+        last = self._channels_last
         for key, cut in self.cuts.items():
-            channel = 0
-            place = at + cut.offset if cut.offset else at
-            valid = (
-                np.minimum(room, cut.length) if cut.offset == 0 else np.clip(room - cut.offset, 0, cut.length)
-            )
             if key in self._stacks:
-                cut_stack(
-                    *self._stacks[key], place, valid, outs[key][part], channels_last=self._channels_last
-                )
+                stack, which = self._stacks[key]
+                cut_rows(stack, which, residency.origin, part, cut.offset, outs[key], low, last)
                 continue
+            place, valid = places_of(residency.origin, part, cut.offset, cut.length)
+            channel, out = 0, outs[key][low:high]
             for name in cut.fields:
                 array = residency.arrays[name]
-                cut_out(
-                    array,
-                    place,
-                    valid,
-                    outs[key][part],
-                    channel,
-                    channels_last=self._channels_last,
-                    scale=self._scales.get((key, name)),
-                )
+                scale = self._scales.get((key, name))
+                self._cut(array, place, valid, out, channel, channels_last=last, scale=scale)
                 channel += 1 if array.ndim == 1 else array.shape[1]
 
-    def _replace(self, residency: Residency, rows: Rows, outs: dict[str, NDArray[Any]]) -> None:
-        """Replace windows on bad chunks by good ones of the same batch."""
+    def _replace(self, residency: Residency, rows: Rows, outs: dict[str, NDArray[Any]]) -> Rows:
+        """Replace windows on bad chunks by good ones of the same batch; return the rows as they are then."""
         bad = _on_bad(residency, rows, self.window.span)
         n_bad = int(bad.sum())
         if not n_bad:
-            return
+            return rows
         good = np.flatnonzero(~bad)
         if not len(good):
             raise CorruptDataError(
@@ -526,12 +521,9 @@ class WindowLoader:
         source = good[np.arange(n_bad) % len(good)]
         for out in outs.values():
             out[lost] = out[source]
-        for name in ROW:
-            values = getattr(rows, name).copy()
-            values[lost] = values[source]
-            setattr(rows, name, values)
         with residency.lock:
             residency.counters.windows_replaced += n_bad
+        return rows.replaced(lost, source)
 
     # ---- the end
 
@@ -556,14 +548,6 @@ class WindowLoader:
         return self.__dict__ | {"_residency": None, "_schedules": {}, "_stacks": {}}
 
 
-def _limited(batches: Iterator[tuple[int, int, int]], n: int) -> Iterator[tuple[int, int, int]]:
-    for _ in range(n):
-        batch = next(batches, None)
-        if batch is None:
-            return
-        yield batch
-
-
 def capacity_of(plan: Plan, schedule: EpochSchedule, groups: int, world_size: int) -> int:
     """Return how many pieces a session may hold: lanes and what is read ahead."""
     if plan.whole:
@@ -582,15 +566,14 @@ def _on_bad(residency: Residency, rows: Rows, span: int) -> NDArray[np.bool_]:
     """Return which windows lie on a chunk that could not be read."""
     with residency.lock:
         found = sorted(residency.counters.bad_chunks)
-    bad = np.zeros(len(rows.start), bool)
+    start, room = rows.start, rows.room
+    bad = np.zeros(len(rows), bool)
     for number in sorted({store for store, _ in found}):
         chunks = np.array([c for s, c in found if s == number])
         at = np.flatnonzero(rows.store == number)
         c = residency.chunk[number]
-        end = rows.start[at] + np.minimum(rows.room[at], span) - 1
-        bad[at] = np.searchsorted(chunks, rows.start[at] // c) < np.searchsorted(
-            chunks, end // c, side="right"
-        )
+        end = start[at] + np.minimum(room[at], span) - 1
+        bad[at] = np.searchsorted(chunks, start[at] // c) < np.searchsorted(chunks, end // c, side="right")
     return bad
 
 

@@ -421,6 +421,8 @@ class Session:
         self._issued = 0
         self._released = 0
         self._ready = 0
+        self._sure = 0  # what moments before it need is resident
+        self._leaving = int(self._last[0]) if len(self._last) else NEVER  # no piece is done before it
         self._waits: dict[int, list[_Job]] = {}
         self._stop = False
         self._failure: BaseException | None = None
@@ -450,6 +452,8 @@ class Session:
         """
         r = self.residency
         r.check_process()
+        if stop <= self._sure and not self._stop:
+            return stop
         # bisect, since numpy's search lets go of the interpreter, and gets it back after the threads
         wanted = bisect_left(self.first, stop)
         most = min(wanted, self._released + self.capacity)
@@ -457,6 +461,7 @@ class Session:
             stop = int(self.first[most])
             most = bisect_left(self.first, stop)
         if most <= self._ready and not self._stop:
+            self._sure = int(self.first[self._ready]) if self._ready < len(self.first) else NEVER
             return stop
         with r.lock:
             began = None
@@ -487,6 +492,8 @@ class Session:
 
     def leave(self, moment: int) -> None:
         """Let go of pieces that no moment from ``moment`` on needs."""
+        if moment <= self._leaving:
+            return
         upto = bisect_left(self._last, moment)
         if upto <= self._released:
             return
@@ -497,6 +504,7 @@ class Session:
             for i in self._by_last[self._released : upto].tolist():
                 r.release(int(self.block[i]))
             self._released = upto
+            self._leaving = int(self._last[upto]) if upto < len(self._last) else NEVER
             r.lock.notify_all()
 
     def close(self) -> None:

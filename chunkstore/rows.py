@@ -10,18 +10,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numba import njit
+
+from chunkstore.sampling import Population
+from chunkstore.state import Position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from chunkstore.sampling import Population
     from chunkstore.schedule import Blocks, EpochSchedule, Needs
-    from chunkstore.state import Position, Rotation
+    from chunkstore.state import Rotation
 
 __all__ = [
-    "ROW",
     "Clock",
     "NeededRanges",
     "RowPlanner",
@@ -29,32 +31,88 @@ __all__ = [
     "SequenceStarts",
     "Turns",
     "WholeBlocks",
+    "skip_batches",
     "turns_of_full",
 ]
 
 PLAN_DRAWS = 16384  # draws scheduled in one call
 PLAN_PIECES = 4096  # pieces looked at in one call
-ROW = ("store", "sequence", "start", "room", "block")
+STORE, SEQUENCE, START, ROOM, BLOCK, WITHIN, LENGTH = range(7)  # rows of a table
 
 
 class Rows:
-    """Rows of one batch of one rank: int64 arrays of one length."""
+    """Rows of a batch of one rank: a stretch of a table that was made for many batches."""
 
-    __slots__ = ("block", "room", "sequence", "start", "store")
+    __slots__ = ("high", "low", "table")
 
-    def __init__(self, store: Any, sequence: Any, start: Any, room: Any, block: Any) -> None:
-        self.store, self.sequence, self.start, self.room, self.block = store, sequence, start, room, block
+    def __init__(self, table: NDArray[np.int64], low: int, high: int) -> None:
+        #: int64[7, rows], C-contiguous: what the properties name, and what batches show of it
+        self.table = table
+        self.low, self.high = low, high
+
+    def __len__(self) -> int:
+        return self.high - self.low
+
+    @property
+    def store(self) -> NDArray[np.int64]:
+        """Index of the store of each window."""
+        return self.table[STORE, self.low : self.high]
+
+    @property
+    def sequence(self) -> NDArray[np.int64]:
+        """Index of the sequence within its store."""
+        return self.table[SEQUENCE, self.low : self.high]
+
+    @property
+    def start(self) -> NDArray[np.int64]:
+        """First obs, absolute within the store."""
+        return self.table[START, self.low : self.high]
+
+    @property
+    def room(self) -> NDArray[np.int64]:
+        """Obs from there to the end of the segment."""
+        return self.table[ROOM, self.low : self.high]
+
+    @property
+    def block(self) -> NDArray[np.int64]:
+        """The block that the start lies in."""
+        return self.table[BLOCK, self.low : self.high]
+
+    @property
+    def within(self) -> NDArray[np.int64]:
+        """First obs within the sequence."""
+        return self.table[WITHIN, self.low : self.high]
+
+    @property
+    def length(self) -> NDArray[np.int64]:
+        """Obs of the window that exist."""
+        return self.table[LENGTH, self.low : self.high]
 
     def part(self, low: int, high: int) -> Rows:
         """Return rows [low, high), as views."""
-        part = slice(low, high)
-        return Rows(
-            self.store[part], self.sequence[part], self.start[part], self.room[part], self.block[part]
-        )
+        return Rows(self.table, self.low + low, self.low + high)
+
+    def replaced(self, lost: NDArray[np.int64], source: NDArray[np.int64]) -> Rows:
+        """Return a copy in which the rows ``lost`` are what the rows ``source`` are."""
+        table = self.table[:, self.low : self.high].copy()
+        table[:, lost] = table[:, source]
+        return Rows(table, 0, len(self))
 
 
 class RowPlanner:
-    """Rows of batches, scheduled many batches at a time."""
+    """Rows of batches, scheduled many batches at a time.
+
+    Parameters
+    ----------
+    blocks, items, schedule
+        The epoch.
+    step : int
+        Draws of a batch, all ranks together.
+    rank, world_size : int
+        Whose rows.
+    starts : SequenceStarts, optional
+        What ``within`` counts from; without, it counts as ``start`` does.
+    """
 
     def __init__(  # noqa: PLR0917 - all of them, from one place
         self,
@@ -64,10 +122,13 @@ class RowPlanner:
         step: int,
         rank: int,
         world_size: int,
+        starts: SequenceStarts | None = None,
     ) -> None:
         self.rank, self.world_size = rank, world_size
         self._blocks, self._items, self._schedule = blocks, items, schedule
         self._step = step
+        self._starts = starts or SequenceStarts.none(items.index.n_stores)
+        self._plain = type(items) is Population  # windows are the items themselves
         self._cursor = schedule.cursor()
         self._ahead: dict[int, tuple[int, int, Rows]] = {}
         self.kept: dict[str, NDArray[Any]] = {}
@@ -79,8 +140,8 @@ class RowPlanner:
             have = self._ahead[group] = self._plan(group, first, draws)
         low, _, rows = have
         a = -(-(first - low) // self.world_size)
-        b = a + len(range(self.rank, draws, self.world_size))
-        return rows.part(a, b)
+        b = a - (-(draws - self.rank) // self.world_size) if draws > self.rank else a
+        return Rows(rows.table, a, b)
 
     @property
     def blocks(self) -> Blocks:
@@ -91,12 +152,30 @@ class RowPlanner:
         """Return the rank's rows of draws [first, stop) of a group, and the draws."""
         draws = np.arange(first + self.rank, stop, self.world_size)
         item, piece = self._schedule.items(int(self._schedule.group_first[group]) + draws, self._cursor)
-        places = self._items.index.locate(self._items.windows(item))
+        index = self._items.index
+        ids = item if self._plain else self._items.windows(item)
+        if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < index.n_windows:
+            raise IndexError(f"windows {ids.min()} to {ids.max()} are not all in range({index.n_windows})")
+        table = np.empty((7, len(draws)), np.int64)
+        _place(
+            ids,
+            index.first,
+            index.store,
+            index.sequence,
+            index.start,
+            index.offset,
+            index.stop,
+            index.spec.stride,
+            index.spec.length,
+            self._starts.flat,
+            self._starts.base,
+            table,
+        )
         if len(self._schedule.counts) == len(self._blocks):
-            block = self._schedule.block[piece]
+            table[BLOCK] = self._schedule.block[piece]
         else:  # a full shuffle knows no blocks
-            block = self._blocks.of_windows(places.store, places.start)
-        return Rows(places.store, places.sequence, places.start, places.room, block), draws
+            table[BLOCK] = self._blocks.of_windows(table[STORE], table[START])
+        return Rows(table, 0, len(draws)), draws
 
     def _plan(self, group: int, first: int, draws: int) -> tuple[int, int, Rows]:
         base = int(self._schedule.group_first[group])
@@ -104,6 +183,73 @@ class RowPlanner:
         many = max(1, PLAN_DRAWS * self.world_size // self._step) * self._step
         stop = min(end, first + max(many, draws))
         return first, stop, self.rows(group, first, stop)[0]
+
+
+@njit(cache=True, nogil=True)
+def _place(  # noqa: PLR0917 - a compiled kernel
+    ids: Any,
+    first: Any,
+    store: Any,
+    sequence: Any,
+    begin: Any,
+    offset: Any,
+    stop: Any,
+    stride: Any,
+    length: Any,
+    flat: Any,
+    base: Any,
+    table: Any,
+) -> None:
+    """Fill a table's rows with where windows are; as :meth:`WindowIndex.locate`, in one pass."""
+    segments = begin.size
+    for i in range(ids.size):
+        low, high = np.int64(0), np.int64(segments)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if first[middle] <= ids[i]:
+                low = middle
+            else:
+                high = middle
+        start = begin[low] + offset[low] + (ids[i] - first[low]) * stride
+        room = stop[low] - start
+        table[STORE, i], table[SEQUENCE, i], table[START, i] = store[low], sequence[low], start
+        table[ROOM, i], table[LENGTH, i] = room, min(room, length)
+        table[WITHIN, i] = start
+        if flat.size:
+            table[WITHIN, i] -= flat[base[store[low]] + sequence[low]]
+
+
+def skip_batches(rotation: Rotation, position: Position, serve: tuple[int, ...], n: int) -> Position:
+    """Return where an iteration over some lane groups stands after its next ``n`` batches, by arithmetic.
+
+    Examples
+    --------
+    >>> from chunkstore.state import Rotation
+    >>> rotation = Rotation(n_draws=(10**12, 7), step=4, drop_last=False)
+    >>> skip_batches(rotation, Position.start(0, groups=2), (0, 1), 10**9)
+    Position(epoch=0, turn=1, drawn=(3999999992, 7))
+    """
+    groups = len(position.drawn)
+    turns = [(position.turn + k) % groups for k in range(groups)]
+    left = {g: rotation.left(g, position.drawn[g]) for g in turns if g in set(serve)}
+    left = {g: batches for g, batches in left.items() if batches}
+    n = min(n, sum(left.values()))
+    if n < 1:
+        return position
+    # whole rounds, in which each group that still has batches gives one
+    rounds, given = 0, 0
+    for batches in sorted(left.values()):
+        going = sum(b > rounds for b in left.values())
+        more = min(batches - rounds, (n - given) // going) if going else 0
+        rounds, given = rounds + more, given + more * going
+    going_on = [g for g, batches in left.items() if batches > rounds]
+    extra = going_on[: n - given]
+    latest = extra or [g for g, batches in left.items() if batches >= rounds]
+    drawn = list(position.drawn)
+    for g, batches in left.items():
+        taken = min(batches, rounds) + (g in extra)
+        drawn[g] = min(rotation.n_draws[g], drawn[g] + taken * rotation.step)
+    return Position(position.epoch, (latest[-1] + 1) % groups, tuple(drawn))
 
 
 class Clock:
@@ -271,15 +417,17 @@ class WholeBlocks:
 
 
 class SequenceStarts:
-    """First obs of every sequence of every store, on one axis."""
+    """First obs of every sequence of every store, on one axis: ``flat[base[store] + sequence]``."""
 
     def __init__(self, stores: Sequence[Any]) -> None:
         parts = [np.asarray(s.sequences.offsets, np.int64) for s in stores]
-        self._flat = np.concatenate(parts)
+        self.flat = np.concatenate(parts) if len(parts) != 1 else np.ascontiguousarray(parts[0])
         sizes = np.array([len(p) for p in parts], np.int64)
-        self._base = np.cumsum(sizes) - sizes
+        self.base = np.cumsum(sizes) - sizes
 
-    def of(self, store: NDArray[np.int64], sequence: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the first obs of sequences, within their stores."""
-        first: NDArray[np.int64] = self._flat[self._base[store] + sequence]
-        return first
+    @classmethod
+    def none(cls, n_stores: int) -> SequenceStarts:
+        """Return what leaves ``within`` as it is."""
+        made = object.__new__(cls)
+        made.flat, made.base = np.empty(0, np.int64), np.zeros(n_stores, np.int64)
+        return made

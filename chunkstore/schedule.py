@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from chunkstore.dealing import Pieces, crowding, deal, plan_visits
+from chunkstore.dealing import Pieces, crowding, deal, new_blocks, plan_visits
 from chunkstore.errors import ConfigError
-from chunkstore.permute import derive_key, mix_keys, permute_many, permute_one, sides
+from chunkstore.permute import TILE, derive_key, mix_keys, permute_many, permute_tile, sides, tile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 
     from chunkstore.windows import WindowIndex
 
-__all__ = ["Blocks", "EpochSchedule", "Needs"]
+__all__ = ["ORDER_VERSION", "Blocks", "EpochSchedule", "Needs"]
 
+#: counts the changes of the order that the same key gives; a training state of another one cannot go on
+ORDER_VERSION = 2
 MOST_AT_ONCE = 5  # beyond three times the average
 TRIES = 4  # keys, where the first order of an epoch is less even than that
 TRY_PIECES = 1 << 16  # only epochs of at most so many pieces are dealt again
@@ -185,13 +187,12 @@ class EpochSchedule:
             pieces = deal(plan_visits(self.counts, keyed, passes, self.lanes), capacity, n)
             if len(pieces.at) > TRY_PIECES:
                 return pieces
-            begun = pieces.at > 0
+            new = new_blocks(pieces)
+            rate = np.count_nonzero(new) / max(1, self.n_draws)
+            begun = new & (pieces.at > 0)
             draws = self.draws_of(pieces.lane[begun], pieces.at[begun])
             group = pieces.lane[begun] // self.lanes_per_group
-            uneven = max(
-                crowding(draws[group == g], len(pieces.at) / max(1, self.n_draws))
-                for g in range(self.lane_groups)
-            )
+            uneven = max(crowding(draws[group == g], rate) for g in range(self.lane_groups))
             if uneven < least:
                 best, least = pieces, uneven
             if least <= MOST_AT_ONCE:
@@ -247,12 +248,13 @@ class EpochSchedule:
         draws = np.asarray(draws, np.int64)
         if draws.size and (int(draws.min()) < 0 or int(draws.max()) >= self.n_draws):
             raise IndexError(f"draws {draws.min()} to {draws.max()} are not all in range({self.n_draws})")
-        lane, item = self.lane_items(draws)
         cursor = cursor or self.cursor()
-        out, piece = np.empty_like(draws), np.empty_like(draws)
+        flat = draws.reshape(-1)
+        out, piece = np.empty_like(flat), np.empty_like(flat)
         _items(
-            lane,
-            item,
+            flat,
+            self.group_first,
+            self.lanes_per_group,
             self._lane_first,
             self.at,
             self.count,
@@ -268,7 +270,7 @@ class EpochSchedule:
             out,
             piece,
         )
-        return out, piece
+        return out.reshape(draws.shape), piece.reshape(draws.shape)
 
     def items_of(self, pieces: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return all items of pieces, and for each the position in ``pieces`` of the one it belongs to."""
@@ -345,8 +347,9 @@ def _in_order(first: NDArray[np.int64], group_first: NDArray[np.int64]) -> Piece
 
 @njit(cache=True, nogil=True)
 def _items(  # noqa: PLR0917 - a compiled kernel
-    lane: Any,
-    item: Any,
+    draws: Any,
+    group_first: Any,
+    per: Any,
     lane_first: Any,
     at: Any,
     count: Any,
@@ -363,38 +366,50 @@ def _items(  # noqa: PLR0917 - a compiled kernel
     piece: Any,
 ) -> None:
     one = np.uint64(1)
-    for i in range(lane.size):
-        k, j = lane[i], item[i]
-        p = cursor[k]
-        if p < 0 or j < at[p] or j >= at[p] + count[p]:
-            lo, hi = lane_first[k], lane_first[k + 1]
-            if p >= 0 and p + 1 < hi and at[p + 1] <= j < at[p + 1] + count[p + 1]:
-                p += 1
+    group, before = np.int64(0), np.int64(-1)
+    k = j = np.int64(0)  # the lane of a draw, and its item there
+    room = tile()
+    for low in range(0, draws.size, TILE):
+        m = min(TILE, draws.size - low)
+        for i in range(m):
+            draw = draws[low + i]
+            ahead = draw - before
+            if before >= 0 and 0 <= ahead <= per and draw < group_first[group + 1]:
+                k += ahead  # a step on from the last one: no division
+                if k >= (group + 1) * per:
+                    k -= per
+                    j += 1
             else:
-                while hi - lo > 1:
-                    middle = (lo + hi) // 2
-                    if at[middle] <= j:
-                        lo = middle
-                    else:
-                        hi = middle
-                p = lo
-            cursor[k] = p
-            cursor_sides[k, 0], cursor_sides[k, 1] = sides(counts[block[p]])
-            z = (np.uint64(block[p]) + one) * np.uint64(0x9E3779B97F4A7C15) + key
-            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            cursor_key[k] = z ^ (z >> np.uint64(31))
-        b = block[p]
-        nth = rank[p] + j - at[p]
+                if draw < group_first[group] or draw >= group_first[group + 1]:
+                    group = np.int64(np.searchsorted(group_first, draw, side="right") - 1)
+                j = (draw - group_first[group]) // per
+                k = group * per + (draw - group_first[group] - j * per)
+            before = draw
+            p = cursor[k]
+            if p < 0 or j < at[p] or j >= at[p] + count[p]:
+                lo, hi = lane_first[k], lane_first[k + 1]
+                if p >= 0 and p + 1 < hi and at[p + 1] <= j < at[p + 1] + count[p + 1]:
+                    p += 1
+                else:
+                    while hi - lo > 1:
+                        middle = (lo + hi) // 2
+                        if at[middle] <= j:
+                            lo = middle
+                        else:
+                            hi = middle
+                    p = lo
+                cursor[k] = p
+                cursor_sides[k, 0], cursor_sides[k, 1] = sides(counts[block[p]])
+                z = (np.uint64(block[p]) + one) * np.uint64(0x9E3779B97F4A7C15) + key
+                z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+                z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+                cursor_key[k] = z ^ (z >> np.uint64(31))
+            b = block[p]
+            room[0, i], room[1, i] = np.uint64(rank[p] + j - at[p]), np.uint64(counts[b])
+            room[2, i], room[3, i], room[4, i] = cursor_sides[k, 0], cursor_sides[k, 1], cursor_key[k]
+            out[low + i] = first[b]
+            piece[low + i] = p
         if shuffle:
-            nth = np.int64(
-                permute_one(
-                    np.uint64(nth),
-                    np.uint64(counts[b]),
-                    cursor_sides[k, 0],
-                    cursor_sides[k, 1],
-                    cursor_key[k],
-                )
-            )
-        out[i] = first[b] + nth
-        piece[i] = p
+            permute_tile(room, m)
+        for i in range(m):
+            out[low + i] += np.int64(room[0, i])

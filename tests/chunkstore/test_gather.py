@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chunkstore.gather import cut_stack, cut_windows
+from chunkstore.gather import cut_rows, cut_windows, places_of
+from chunkstore.rows import BLOCK, ROOM, START, Rows
 
 DTYPES = [
     ("int16", "float32"),
@@ -54,15 +55,24 @@ def test_one_vector_field_channels_last_is_one_run_of_memory():
 
 @given(
     st.lists(st.integers(0, 6), min_size=1, max_size=9),
-    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(1, 12)), min_size=1, max_size=6),
+    st.integers(0, 4),
     st.booleans(),
 )
-def test_several_fields_at_once_equal_one_after_the_other(which, windows, last):
-    stack = np.arange(7 * 40, dtype="f4").reshape(7, 40)
-    at, valid = np.array(windows, np.int64).T.copy()
-    n, c, w = len(windows), len(which), 9
-    got, want = (np.full((n, w, c) if last else (n, c, w), np.nan, "f4") for _ in range(2))
-    cut_stack(stack, np.array(which), at, valid, got, channels_last=last)
+def test_several_fields_at_once_equal_one_after_the_other(which, windows, offset, last):
+    """Windows are (block, obs within it, room); each block lies somewhere else in the arena."""
+    stack = np.random.default_rng(0).random((7, 60)).astype("f4")
+    origin, width = np.array([30, 5, 14]), 9
+    table = np.zeros((7, len(windows) + 3), np.int64)
+    for row, (block, obs, room) in enumerate(windows, start=1):
+        table[[BLOCK, START, ROOM], row] = block, obs, room
+    rows = Rows(table, 1, len(windows) + 1)
+    at, valid = places_of(origin, rows, offset, width)
+    assert at.tolist() == [origin[block] + obs + offset for block, obs, _ in windows]
+    assert valid.tolist() == [min(max(0, room - offset), width) for _, _, room in windows]
+    shape = (len(windows) + 2, width, len(which)) if last else (len(windows) + 2, len(which), width)
+    got, want = np.full(shape, 7, "f4"), np.full(shape, 7, "f4")
+    cut_rows(stack, np.array(which), origin, rows, offset, got, 1, last)
     for channel, field in enumerate(which):
-        cut_windows(stack[field], at, valid, want, channel, channels_last=last)
+        cut_windows(stack[field], at, valid, want[1:-1], channel, channels_last=last)
     assert (got == want).all()

@@ -27,7 +27,9 @@ from chunkstore.errors import (
 from chunkstore.layout import FieldSpec, Layout
 from chunkstore.loader import WindowLoader
 from chunkstore.sampling import PerSequence
+from chunkstore.schedule import EpochSchedule
 from chunkstore.segments import cut_segments
+from chunkstore.state import Rotation
 from chunkstore.targets import Cut
 from chunkstore.windows import WindowSpec
 
@@ -239,6 +241,60 @@ def test_starting_at_a_batch_gives_the_rest_of_the_same_epoch_without_reading_wh
         before = sum(store.decoded.values())
         assert [check_batch(b, 10) for b in loader.batches(0, start_batch=90)] == whole[90:]
         assert sum(store.decoded.values()) - before < before / 3
+
+
+class EndlessStore:
+    """Twenty thousand million obs, all 1, that lie nowhere; reads are counted."""
+
+    def __init__(self, n_obs=2 * 10**10, chunk=1 << 22):
+        self.url, self.n_obs, self.fingerprint = "endless", n_obs, "endless"
+        self.layout = Layout(n_obs, chunk, chunk)
+        self.fields = {"a": FieldSpec("a", "uint8")}
+        self.sequences = SimpleNamespace(offsets=np.array([0, n_obs]), ids=["s"])
+        self.decoded = 0
+
+    def segments(self, split=None):
+        return cut_segments(self.sequences.offsets)
+
+    def read_into(self, field, start, stop, out):
+        self.decoded += 1
+        out[...] = 1
+
+
+def test_starting_after_a_thousand_million_batches_is_no_more_work_than_starting_after_ten(monkeypatch):
+    """Work is counted: draws that are scheduled, batches that are gone through, ranges that are read."""
+    found = {}
+    for skip in (10, 10**9):
+        work = {"draws": 0, "batches": 0}
+        items, batches = EpochSchedule.items, Rotation.batches
+
+        def counted_items(self, draws, cursor=None, work=work, items=items):
+            work["draws"] += np.size(draws)
+            return items(self, draws, cursor)
+
+        def counted_batches(self, position, groups=None, work=work, batches=batches):
+            for batch in batches(self, position, groups):
+                work["batches"] += 1
+                yield batch
+
+        with monkeypatch.context() as patch:
+            patch.setattr(EpochSchedule, "items", counted_items)
+            patch.setattr(Rotation, "batches", counted_batches)
+            store = EndlessStore()
+            with WindowLoader(
+                store, WindowSpec(8), batch_size=16, lanes=2, passes=1, memory_limit=5 * (2**22 + 8)
+            ) as loader:
+                assert loader.n_batches() > 10**9
+                running = loader.batches(0, start_batch=skip)
+                first = next(running)
+                draws = np.arange(16 * skip, 16 * skip + 16)
+                ids, _ = items(loader.schedule(0), draws)
+                assert first["start"].tolist() == loader.index.locate(ids).start.tolist()
+                running.close()
+            assert store.decoded < 10  # what lanes hold and what is read ahead, of 4768 blocks
+        found[skip] = work
+    assert found[10] == found[10**9]
+    assert found[10]["batches"] == 1
 
 
 def test_a_store_that_fits_is_decoded_once_in_the_life_of_the_loader():

@@ -39,6 +39,10 @@ def sizes_of(kind, n, rng):
         "uniform": lambda: rng.integers(0, 800, n),
         "exponential": lambda: rng.exponential(300, n).astype(int),
         "tiny and large": lambda: rng.choice([1, 800], n),
+        "80 % tiny": lambda: rng.choice([1, 800], n, p=[0.8, 0.2]),
+        "90 % tiny": lambda: rng.choice([1, 800], n, p=[0.9, 0.1]),
+        "95 % tiny, sorted": lambda: np.sort(rng.choice([1, 3, 9, 800], n, p=[0.3, 0.35, 0.3, 0.05])),
+        "few hold most": lambda: 1 + np.minimum(20 * rng.pareto(1, n), 20_000).astype(int),
         "mostly full": lambda: np.where(rng.random(n) < 0.8, 800, rng.integers(1, 800, n)),
     }[kind]()
 
@@ -121,6 +125,29 @@ def test_the_same_key_gives_the_same_order_in_another_process():
     assert out.stdout.strip() == str(here)
 
 
+def new_block_draws(schedule, group=0):
+    """Draws at which a lane goes on to a block that it does not hold, and those that open a lane; one by one.
+
+    A lane holds the block of its last piece, and the one before it while a single piece interrupts its visit.
+    """
+    new, opening = [], []
+    for lane in range(group * schedule.lanes_per_group, (group + 1) * schedule.lanes_per_group):
+        held = [None, None]
+        for i in np.flatnonzero(schedule.lane == lane):
+            if schedule.block[i] != held[0]:
+                draw = int(schedule.draws_of(schedule.lane[i : i + 1], schedule.at[i : i + 1])[0])
+                (new if schedule.at[i] else opening).append(draw - int(schedule.group_first[group]))
+            held = [held[1], schedule.block[i]]
+    return np.sort(new), opening
+
+
+def excess(draws, rate):
+    """Return the most that a stretch from one new block to another holds beyond 3 L."""
+    # a stretch from load i to load j holds j - i + 1 loads in at[j] - at[i] + 1 draws
+    slack = np.arange(len(draws)) - 3 * rate * draws
+    return (slack + 1 - np.minimum.accumulate(slack)).max(initial=0) - 3 * rate
+
+
 @pytest.mark.parametrize(
     ("kind", "lanes", "passes"),
     [
@@ -131,10 +158,14 @@ def test_the_same_key_gives_the_same_order_in_another_process():
             "uniform",
             "exponential",
             "tiny and large",
+            "80 % tiny",
+            "90 % tiny",
+            "95 % tiny, sorted",
+            "few hold most",
             "mostly full",
             "12 to 50",
         )
-        for lanes, passes in ((1, 1), (4, 1), (16, 1), (64, 1), (8, 4), (64, 4), (100, 8), (256, 8))
+        for lanes, passes in ((1, 1), (2, 1), (4, 1), (16, 1), (64, 1), (8, 4), (64, 4), (100, 8), (256, 8))
     ],
 )
 def test_in_any_stretch_at_most_3_l_plus_5_blocks_are_needed_where_l_are_on_average(kind, lanes, passes):
@@ -143,25 +174,47 @@ def test_in_any_stretch_at_most_3_l_plus_5_blocks_are_needed_where_l_are_on_aver
         sizes = sizes_of(kind, blocks, rng)
         for key in range(3):
             schedule = EpochSchedule(sizes, key=key, lanes=lanes, passes=passes)
-            needs = schedule.needs()
-            rate = len(needs.piece) / schedule.n_draws
-            at = np.sort(needs.first[schedule.at[needs.piece] > 0])  # without those every lane begins with
-            # a stretch from load i to load j holds j - i + 1 loads in at[j] - at[i] + 1 draws
-            slack = np.arange(len(at)) - 3 * rate * at
-            excess = (slack + 1 - np.minimum.accumulate(slack)).max(initial=0) - 3 * rate
-            assert excess <= 5, (blocks, key)
+            draws, opening = new_block_draws(schedule)
+            rate = (len(draws) + len(opening)) / schedule.n_draws
+            assert excess(draws, rate) <= 5, (blocks, key)
+
+
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([1, 2, 3, 4, 6, 8]),
+    st.sampled_from([1, 2, 5]),
+    st.floats(0.5, 0.98),
+    st.integers(1, 20),
+    st.integers(30, 200),
+)
+@settings(max_examples=60)
+def test_few_lanes_and_mostly_tiny_blocks_are_read_evenly_too(key, lanes, passes, tiny, most, blocks):
+    rng = np.random.default_rng(key)
+    sizes = np.where(rng.random(blocks) < tiny, rng.integers(1, most + 1, blocks), 800)
+    schedule = EpochSchedule(sizes, key=key, lanes=lanes, passes=passes)
+    draws, opening = new_block_draws(schedule)
+    assert excess(draws, (len(draws) + len(opening)) / schedule.n_draws) <= 5
+
+
+def test_short_visits_interrupt_long_ones_and_never_come_in_a_row():
+    sizes = np.array([1] * 900 + [800] * 100)
+    schedule = EpochSchedule(sizes, key=0, lanes=1)
+    short = sizes[schedule.block] == 1
+    assert not (short[1:] & short[:-1]).any()
+    between = np.diff(np.flatnonzero(short))
+    assert np.bincount(between)[2] > 700  # a part of the same visit between two of them
+    assert schedule.items(np.arange(schedule.n_draws))[0].tolist() != sorted(range(sum(sizes)))
 
 
 @pytest.mark.parametrize("groups", [2, 4])
-def test_reads_of_each_lane_group_are_even_too(groups):
-    for kind in ("equal", "uniform", "12 to 50"):
-        sizes = sizes_of(kind, 640, np.random.default_rng(groups))
-        schedule = EpochSchedule(sizes, key=1, lanes=32, passes=2, lane_groups=groups)
-        rate = len(schedule.at) / schedule.n_draws
-        for group in range(groups):
-            needs = schedule.needs(group=group)
-            draws = needs.first[schedule.at[needs.piece] > 0]
-            assert crowding(draws, rate) <= 5
+@pytest.mark.parametrize("kind", ["equal", "uniform", "12 to 50", "90 % tiny"])
+def test_reads_of_each_lane_group_are_even_too(kind, groups):
+    sizes = sizes_of(kind, 640, np.random.default_rng(groups))
+    schedule = EpochSchedule(sizes, key=1, lanes=32, passes=2, lane_groups=groups)
+    found = [new_block_draws(schedule, group) for group in range(groups)]
+    rate = sum(len(draws) + len(opening) for draws, opening in found) / schedule.n_draws
+    for draws, _ in found:
+        assert excess(draws, rate) <= 5
 
 
 def test_crowding_is_the_worst_stretch_as_counted_one_by_one():

@@ -20,6 +20,7 @@ from chunkstore.errors import ConfigError, CorruptDataError
 from chunkstore.layout import parse_bytes
 from chunkstore.rows import RowPlanner
 from chunkstore.sampling import parse_sampling
+from chunkstore.schedule import ORDER_VERSION
 from chunkstore.state import Position, Rotation
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ class WindowStream:
             "passes": int(plan.passes),
             "blocks": list(plan.blocks),
             "lane_groups": order.lane_groups,
+            "order": ORDER_VERSION,
         }
 
     def adopt(self, fingerprint: Mapping[str, Any]) -> None:

@@ -208,8 +208,8 @@ def read_state(
     if (drawn := theirs.get("order", 1)) != (draws := fingerprint.get("order", 1)):
         raise StateError(
             f"the state counts draws of order version {drawn}, this chunkstore draws in order version "
-            f"{draws}: to go on would show some windows twice and others never in this epoch; resume with the "
-            "chunkstore that wrote it, or start the epoch anew without this state"
+            f"{draws}: to go on would show some windows twice and others never in this epoch; resume with "
+            "the chunkstore that wrote it, or start the epoch anew without this state"
         )
     differences = [
         f"{name} is {theirs.get(name, 'absent')} in the state, {fingerprint.get(name, 'absent')} here"

@@ -20,7 +20,7 @@ DTYPES = [
 
 
 @pytest.mark.parametrize(("stored", "given_out"), DTYPES)
-@pytest.mark.parametrize("items", [0, 1, 3])
+@pytest.mark.parametrize("items", [0, 1, 2, 3, 4, 5])
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("scale", [None, 0.25])
 @given(data=st.data())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ingest.sources.audio.decode import DecodeError, Note, av_module, reason, truncated
+from ingest.sources.audio.ends import missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +21,11 @@ __all__ = ["AvDecoder"]
 class AvDecoder:
     """Whatever PyAV (FFmpeg's libraries) reads: the first audio stream, packet by packet."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, container: str = "") -> None:
         av = av_module()
+        size = Path(path).stat().st_size
+        with Path(path).open("rb") as file:
+            self._missing = missing(file, container, size)
         self._errors = (av.FFmpegError, ValueError, AttributeError, MemoryError)
         try:
             self._container = av.open(path, metadata_errors="replace")
@@ -103,6 +108,10 @@ class AvDecoder:
             else:
                 scale = 2.0 ** (1 - 8 * block.dtype.itemsize)
                 yield np.asarray(block * scale, np.float32)
+        if self._missing:
+            message = f"the file ends {self._missing} bytes early; {count} frames were decoded"
+            self.notes.append(Note("audio-truncated", message, frames=max(0, self.claimed - count)))
+            return
         # containers round: a tenth of a second, or a hundredth of the whole, is no disagreement
         if self.claimed >= 0 and abs(self.claimed - count) > max(self.rate // 10, self.claimed // 100):
             if count < self.claimed:

@@ -11,7 +11,7 @@ from ingest.sources.audio import flac
 from ingest.sources.audio.by_av import AvDecoder
 from ingest.sources.audio.by_sndfile import SndfileDecoder
 from ingest.sources.audio.decode import DecodeError, Note, truncated
-from ingest.sources.audio.sniff import HEAD_BYTES
+from ingest.sources.audio.sniff import HEAD_BYTES, audio_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ class FlacDecoder:
         # "sndfile" hands doubts on to "av"; "only" is libsndfile where there is no PyAV
         size = Path(path).stat().st_size
         with Path(path).open("rb") as file:
-            self._info = flac.stream_info(file.read(HEAD_BYTES))
+            self._info = flac.stream_info(audio_head(file)[1])
             file.seek(max(0, size - 4 * HEAD_BYTES))
             self._tail = file.read(4 * HEAD_BYTES)
         self._library = library

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["Mp3Decoder"]
 
 
+def _tag(size: int) -> bytes:
+    """Make an empty ID3 tag: libsndfile takes its bytes for audio when it guesses a length."""
+    size = min(size, 64 << 20)
+    return b"ID3\x03\0\0" + bytes((size >> shift) & 127 for shift in (21, 14, 7, 0)) + bytes(size)
+
+
 class Mp3Decoder:
     """MPEG audio by one of two libraries, compared with a walk over its frames."""
 
@@ -50,19 +56,21 @@ class Mp3Decoder:
         the former is wrong it is shown one that states what the walk counted; where the latter falls short,
         another decoder has to do.
         """
-        walk = self._walk
+        walk, size = self._walk, Path(path).stat().st_size
         decoder = SndfileDecoder(path)
         stated = walk.info.frames if walk.info else -1
         if stated == walk.frames or (stated < 0 and decoder.claimed >= walk.samples):
             return decoder
         before = mpeg.stating(walk.first, walk.frames)
+        if before is None and mpeg.is_free(walk.first[:4]):  # FFmpeg reads none of these
+            before = _tag(2 * max(0, walk.samples - decoder.claimed) * size // walk.samples + 4096)
         if before is None:
             raise DecodeError(
                 "audio-header-frames",
                 f"libsndfile would end after {decoder.claimed} of the {walk.samples} frames that the "
                 "MPEG frame headers are good for",
             )
-        window = Window(path, walk.start, Path(path).stat().st_size, before)
+        window = Window(path, walk.start, size, before)
         return SndfileDecoder(cast("BinaryIO", window))
 
     def blocks(self) -> Iterator[Samples]:

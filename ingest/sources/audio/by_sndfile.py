@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
 from ingest.sources.audio import riff
+from ingest.sources.audio.claims import read_claim
 from ingest.sources.audio.decode import (
     BLOCK_VALUES,
     DecodeError,
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     Samples = np.ndarray[Any, np.dtype[np.float32]]
 
-__all__ = ["AiffDecoder", "SndfileDecoder", "Window"]
+__all__ = ["AiffDecoder", "ClaimingDecoder", "PackedWavDecoder", "SndfileDecoder", "Window"]
 
 
 class SndfileDecoder:
@@ -80,15 +82,36 @@ class SndfileDecoder:
             )
 
 
-class AiffDecoder(SndfileDecoder):
-    """AIFF by libsndfile, which takes a cut file for a short one: its header is asked here."""
+class PackedWavDecoder(SndfileDecoder):
+    """WAV in packets (ADPCM, GSM) by libsndfile, which gives all of the last one, filling included."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        with Path(path).open("rb") as file:
-            stated = riff.aiff_frames(file.read(HEAD_BYTES))
-        if stated >= 0:
-            self.claimed = stated
+        size = Path(path).stat().st_size
+        self._most = -1
+        with Path(path).open("rb") as file, contextlib.suppress(riff.RiffError):
+            facts = riff.read_facts(file, size)
+            self._most, stated = facts.packed_frames, facts.packed_claimed
+            if self._most >= 0 or facts.tag == riff.MPEG:  # of MPEG, libsndfile only guesses the length
+                self.claimed = stated
+
+    def blocks(self) -> Iterator[Samples]:
+        """Yield float32[frames, channels]."""
+        if self._most < 0:
+            yield from super().blocks()
+            return
+        count = 0
+        for block in self.raw_blocks("float32"):
+            kept = block[: self._most - count]
+            count += len(kept)
+            if len(kept):
+                yield kept
+        if count < self.claimed:
+            self.notes.append(truncated(self.claimed, count))
+
+
+class _ShortDecoder(SndfileDecoder):
+    """What libsndfile takes for short where it is cut: its header is asked here."""
 
     def blocks(self) -> Iterator[Samples]:
         """Yield float32[frames, channels]."""
@@ -98,6 +121,37 @@ class AiffDecoder(SndfileDecoder):
             yield block
         if count < self.claimed:
             self.notes.append(truncated(self.claimed, count))
+
+
+class AiffDecoder(_ShortDecoder):
+    """AIFF by libsndfile."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        with Path(path).open("rb") as file:
+            stated = riff.aiff_frames(file.read(HEAD_BYTES))
+        if stated >= 0:
+            self.claimed = stated
+
+
+class ClaimingDecoder(_ShortDecoder):
+    """AU, CAF and such by libsndfile; one that says its length is 0 is shown with an open length."""
+
+    def __init__(self, path: str, container: str) -> None:
+        size = Path(path).stat().st_size
+        with Path(path).open("rb") as file:
+            claim = read_claim(file, container, size)
+        self._open = bool(claim.unstated)
+        source = Window(path, claim.start, size, claim.unstated) if self._open else path
+        super().__init__(cast("BinaryIO | str", source))
+        self.claimed = max(self.claimed, claim.frames)
+
+    def blocks(self) -> Iterator[Samples]:
+        """Yield float32[frames, channels]."""
+        yield from super().blocks()
+        if self._open:
+            text = "the header claims 0 bytes of samples; all that there is was decoded"
+            self.notes.append(Note("audio-length-unstated", text))
 
 
 class Window(io.RawIOBase):

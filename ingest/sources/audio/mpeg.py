@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-__all__ = ["FrameHeader", "MpegWalk", "frame_header", "id3_end", "info_frame", "stating", "walk"]
+__all__ = [
+    "FrameHeader",
+    "MpegWalk",
+    "frame_header",
+    "free_length",
+    "id3_end",
+    "info_frame",
+    "is_free",
+    "stating",
+    "walk",
+]
 
 # kbit/s by (MPEG 1 or not, layer), for the 4 bits of a frame header; 0 is "free format", -1 forbidden
 _KBITS = {
@@ -43,12 +53,21 @@ class FrameHeader(NamedTuple):
     """1, 2 or 3."""
 
 
-def frame_header(header: bytes) -> FrameHeader | None:
+def frame_header(header: bytes, free: int = 0) -> FrameHeader | None:
     """Read the 4 bytes of an MPEG audio frame header.
+
+    Parameters
+    ----------
+    header : bytes
+        Four bytes.
+    free : int
+        Bytes of a frame of free format, without padding, as :func:`free_length` finds them; 0 where there is
+        none such.
 
     Returns
     -------
-    The header, or None where this is none (free-format frames state no length, and count as none).
+    The header, or None where this is none (free-format frames state no length, and count as none unless
+    ``free`` says it).
 
     Examples
     --------
@@ -64,14 +83,59 @@ def frame_header(header: bytes) -> FrameHeader | None:
     if version == 1 or layer == 4 or rate_index == 3:
         return None
     kbits = _KBITS[version == 3, layer][header[2] >> 4]
-    if kbits <= 0:
+    if kbits < 0 or (kbits == 0 and not free):
         return None
     rate, padding = _RATES[version][rate_index], (header[2] >> 1) & 1
     channels = 1 if header[3] >> 6 == 3 else 2
+    if kbits == 0:
+        slot, samples = (4, 384) if layer == 1 else (1, 576 if layer == 3 and version != 3 else 1152)
+        return FrameHeader(free + padding * slot, samples, rate, channels, layer)
     if layer == 1:
         return FrameHeader((12_000 * kbits // rate + padding) * 4, 384, rate, channels, layer)
     samples = 576 if layer == 3 and version != 3 else 1152
     return FrameHeader(samples * 125 * kbits // rate + padding, samples, rate, channels, layer)
+
+
+def is_free(header: bytes) -> bool:
+    """Whether 4 bytes begin a frame of free format: any bit rate, so that no length follows from it.
+
+    Examples
+    --------
+    >>> is_free(bytes([0xFF, 0xFB, 0x00, 0x00])), is_free(bytes([0xFF, 0xFB, 0x90, 0x00]))
+    (True, False)
+    """
+    return len(header) == 4 and header[2] >> 4 == 0 and frame_header(header, free=1) is not None
+
+
+#: bytes of a frame of free format: 640 kbit/s at 8 kHz are 5,760
+_LONGEST_FREE = 6000
+
+
+def free_length(data: bytes | mmap.mmap, at: int) -> int:
+    """Find how long the frames of free format are that begin here, without padding; 0 where none do.
+
+    The next frame begins alike, and so does the one behind it, at the same distance.
+    """
+    start = data[at : at + 4]
+    if not is_free(start):
+        return 0
+    padding = (start[2] >> 1) & 1
+    stop = min(len(data), at + _LONGEST_FREE)
+    found = at + 3
+    while (found := data.find(start[:2], found + 1, stop)) >= 0:
+        free = found - at - padding * (4 if (start[1] >> 1) & 3 == 3 else 1)
+        where, count = found, 1
+        while count < 3:
+            head = data[where : where + 4]
+            if len(head) < 4 or (head[:2], head[2] & 0xFC) != (start[:2], start[2] & 0xFC):
+                break
+            frame = frame_header(head, free)
+            if frame is None:
+                break
+            where, count = where + frame.nbytes, count + 1
+        if count == 3 or (count > 1 and where >= len(data)):
+            return free
+    return 0
 
 
 def id3_end(head: bytes) -> int:
@@ -105,7 +169,7 @@ def _tag_offset(frame: bytes, head: FrameHeader) -> int:
 
 def info_frame(frame: bytes) -> Info | None:
     """Read the information frame that many encoders put first, or return None where it is audio."""
-    head = frame_header(frame[:4])
+    head = frame_header(frame[:4], free=1)
     if head is None:
         return None
     at = _tag_offset(frame, head)
@@ -127,7 +191,7 @@ def info_frame(frame: bytes) -> Info | None:
 
 def stating(first: bytes, frames: int) -> bytes | None:
     """Return an information frame that states ``frames`` instead; None where it has no place for that."""
-    head = frame_header(first[:4])
+    head = frame_header(first[:4], free=1)
     at = _tag_offset(first, head) if head else 0
     if first[at : at + 4] in (b"Xing", b"Info") and len(first) >= at + 12 and first[at + 7] & 1:
         return first[: at + 8] + frames.to_bytes(4, "big") + first[at + 12 :]
@@ -198,11 +262,16 @@ def walk(file: BinaryIO) -> MpegWalk:
         junk: list[tuple[int, int]] = []
         rates: list[int] = []
         synced = False
+        free = tries = 0
         while at < size:
-            head = frame_header(data[at : at + 4])
+            head = frame_header(data[at : at + 4], free)
+            if head is None and not free and not frames and tries < 8 and is_free(data[at : at + 4]):
+                tries += 1
+                free = free_length(data, at)
+                head = frame_header(data[at : at + 4], free)
             if head is not None and not synced:  # the frame after it must agree, or it is chance
                 after = at + head.nbytes
-                following = frame_header(data[after : after + 4])
+                following = frame_header(data[after : after + 4], free)
                 if not (following and following.rate == head.rate and following.layer == head.layer) and not (
                     after >= size or _tag_end(data, after) > after
                 ):

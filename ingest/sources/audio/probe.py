@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import IO, BinaryIO, cast
 
 from ingest.sources.audio import flac, mpeg, ogg, riff
-from ingest.sources.audio.sniff import HEAD_BYTES, sniff
+from ingest.sources.audio.claims import read_claim
+from ingest.sources.audio.sniff import HEAD_BYTES, UNTAGGED, audio_head, sniff
 
 __all__ = ["Claim", "probe"]
 
@@ -49,11 +50,10 @@ def probe(file: IO[bytes], size: int) -> Claim:
     Reads at most the first and the last 64 KiB (and the chunk headers of a WAV); runs no decoder, so that
     hostile files meet plain Python only.
     """
-    file.seek(0)
-    head = file.read(HEAD_BYTES)
-    container = sniff(head)
+    start, head = audio_head(file)
+    container = sniff(head) if head else "mp3"
     try:
-        claim = _read(container, file, head, size)
+        claim = Claim(container) if start and container in UNTAGGED else _read(container, file, head, size)
     except (ValueError, IndexError, OverflowError) as err:  # riff.RiffError is a ValueError
         return Claim(container, note=str(err))
     most = MAX_CLAIM if container in ("riff", "w64") else min(MAX_CLAIM, size * MAX_FRAMES_A_BYTE)
@@ -77,7 +77,7 @@ def _with_frames(claim: Claim, frames: int) -> Claim:
 def _read(container: str | None, file: IO[bytes], head: bytes, size: int) -> Claim:
     if container in ("riff", "w64"):
         facts = riff.read_facts(cast("BinaryIO", file), size)
-        frames = facts.claimed if facts.plain else -1
+        frames = facts.claimed if facts.plain else facts.packed_claimed
         return Claim(container, frames, facts.rate, facts.channels, facts.codec, facts.comment, facts.origin)
     if container == "flac":
         info = flac.stream_info(head)
@@ -95,14 +95,22 @@ def _read(container: str | None, file: IO[bytes], head: bytes, size: int) -> Cla
         return _mp3(head)
     if container == "aiff":
         return _aiff(head)
+    if container in ("au", "caf", "nist", "voc"):
+        found = read_claim(file, container, size)
+        return Claim(container, found.frames, found.rate, found.channels, container)
     return Claim(container)
 
 
 def _mp3(head: bytes) -> Claim:
     at = mpeg.id3_end(head)
+    free = tries = 0
     while at < len(head) - 4:
-        frame = mpeg.frame_header(head[at : at + 4])
-        following = mpeg.frame_header(head[at + frame.nbytes : at + frame.nbytes + 4]) if frame else None
+        if not free and tries < 8 and mpeg.is_free(head[at : at + 4]):
+            tries += 1
+            free = mpeg.free_length(head, at)
+        frame = mpeg.frame_header(head[at : at + 4], free)
+        behind = at + (frame.nbytes if frame else 0)
+        following = mpeg.frame_header(head[behind : behind + 4], free) if frame else None
         if frame and ((following and following.rate == frame.rate) or at + frame.nbytes >= len(head)):
             info = mpeg.info_frame(head[at : at + frame.nbytes])
             frames = -1

@@ -28,7 +28,12 @@ _NAMES = {
     0x31: "gsm610",
     0x55: "mp3",
 }
+_MS, _IMA, _GSM = 2, 0x11, 0x31
+MPEG = 0x55
+#: coded in packets of one length, each of as many frames
+_PACKETS = (_MS, _IMA, _GSM)
 _UNSTATED = (0, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF)
+_READ = (b"fmt ", b"ds64", b"LIST", b"bext", b"fact")
 _W64_TAIL = b"\xf3\xac\xd3\x11\x8c\xd1\x00\xc0\x4f\x8e\xdb\x8a"
 
 
@@ -64,6 +69,12 @@ class WavFacts:
     """Text of the ICMT chunk."""
     origin: str = ""
     """Date and time of the bext chunk, ``YYYY-MM-DD HH:MM:SS``."""
+    fact: int = -1
+    """Frames that the fact chunk claims; -1 where there is none."""
+    packet: int = 0
+    """Bytes of a packet of a compressed stream."""
+    packed: int = 0
+    """Frames of a packet; 0 where the format does not say."""
 
     @property
     def block(self) -> int:
@@ -79,6 +90,30 @@ class WavFacts:
     def claimed(self) -> int:
         """Frames that the header claims; -1 where it leaves that open."""
         return self.stated // self.block if self.stated >= 0 else -1
+
+    def _packed(self, nbytes: int) -> int:
+        """Frames that so many bytes of packets hold; -1 where that is not known."""
+        if not (self.tag in _PACKETS and self.packed and self.packet):
+            return -1
+        full, rest = divmod(nbytes, self.packet)
+        frames = full * self.packed
+        lead = 4 * self.channels if self.tag == _IMA else 7 * self.channels
+        if rest >= lead and self.tag == _IMA:
+            frames += 1 + (rest - lead) // lead * 8
+        elif rest >= lead and self.tag == _MS:
+            frames += 2 + (rest - lead) * 2 // self.channels
+        # the fact chunk says how much of the last packet counts
+        return self.fact if max(0, frames - self.packed) < self.fact <= frames else frames
+
+    @property
+    def packed_frames(self) -> int:
+        """Frames of a stream of packets, as far as it is there; -1 where that is not known."""
+        return self._packed(self.nbytes)
+
+    @property
+    def packed_claimed(self) -> int:
+        """Frames of a stream of packets, as its header has it; -1 where that is not known."""
+        return self._packed(max(self.nbytes, self.stated))
 
     @property
     def codec(self) -> str:
@@ -134,6 +169,7 @@ def read_facts(file: BinaryIO, size: int) -> WavFacts:
     fmt: bytes | None = None
     data: tuple[int, int, int] | None = None
     comment = origin = ""
+    fact = -1
     for _ in range(10_000):
         file.seek(at)
         header = file.read(24 if wide else 8)
@@ -159,18 +195,22 @@ def read_facts(file: BinaryIO, size: int) -> WavFacts:
                 there, claim = left, -1
             data, length = (body_at, there, claim), there
         else:
-            body = (
-                file.read(min(length, 65536, left)) if name in (b"fmt ", b"ds64", b"LIST", b"bext") else b""
-            )
+            body = file.read(min(length, 65536, left)) if name in _READ else b""
             if name == b"fmt " and fmt is None:
                 fmt = body[:64]
             elif name == b"ds64" and len(body) >= 16:
                 long_data = struct.unpack("<Q", body[8:16])[0]
+            elif name == b"fact" and len(body) >= 4:
+                fact = struct.unpack(order + "I", body[:4])[0]
             elif name == b"LIST" and not comment:
                 comment = _comment(body)
             elif name == b"bext" and len(body) >= 338:
                 origin = (_text(body[320:330]) + " " + _text(body[330:338])).strip()
         at = body_at + length + (-length % 8 if wide else length & 1)
+        if length & 1 and not wide and data is None:
+            file.seek(at - 1)
+            if file.read(4) in (b"data", b"fmt "):  # some writers forget the pad byte
+                at -= 1
         if at >= size:
             break
     if fmt is None or len(fmt) < 14:
@@ -186,8 +226,11 @@ def read_facts(file: BinaryIO, size: int) -> WavFacts:
     if not 1 <= channels <= 1024 or not 1 <= rate <= 100_000_000:
         raise RiffError(f"the WAV header claims {channels} channels at {rate} Hz")
     width = block // channels if block and block % channels == 0 else 0
+    packed = struct.unpack(order + "H", fmt[18:20])[0] if tag in _PACKETS and len(fmt) >= 20 else 0
     if tag in (1, 3):
-        width = width if width * 8 >= bits else -(-bits // 8)
+        need = -(-bits // 8)
+        # more bytes than the bits need are meant where processors have such numbers, else the block is wrong
+        width = width if width == need or (width > need and width in (2, 4, 8)) else need
         if not 1 <= width <= 8:
             raise RiffError(f"the WAV header claims {bits}-bit samples in {block} bytes a frame")
     return WavFacts(
@@ -203,6 +246,9 @@ def read_facts(file: BinaryIO, size: int) -> WavFacts:
         stated=data[2],
         comment=comment,
         origin=origin,
+        fact=fact,
+        packet=block,
+        packed=packed,
     )
 
 
@@ -276,8 +322,15 @@ def to_float32(raw: bytes, facts: WavFacts, low: bool = False) -> np.ndarray[Any
     return values.reshape(-1, facts.channels)
 
 
+#: codings of AIFF-C with a frame for each that is claimed
+_AIFC_PLAIN = (b"none", b"twos", b"sowt", b"fl32", b"fl64", b"in24", b"in32", b"raw ", b"alaw", b"ulaw", b"")
+
+
 def aiff_common(head: bytes) -> tuple[int, int, int] | None:
-    """Return (frames, Hz, channels) that the COMM chunk of an AIFF claims, or None where there is none."""
+    """Return (frames, Hz, channels) that the COMM chunk of an AIFF claims, or None where there is none.
+
+    The frames are -1 where the samples are compressed: what is claimed then are packets, or nobody knows.
+    """
     at = 12
     while at + 8 <= len(head):
         size = int.from_bytes(head[at + 4 : at + 8], "big")
@@ -287,6 +340,8 @@ def aiff_common(head: bytes) -> tuple[int, int, int] | None:
             exponent = int.from_bytes(head[at + 16 : at + 18], "big") & 0x7FFF
             mantissa = int.from_bytes(head[at + 18 : at + 26], "big")
             shift = exponent - 16383 - 63  # an 80-bit float
+            if head[8:12] == b"AIFC" and head[at + 26 : at + 30].lower() not in _AIFC_PLAIN:
+                frames = -1
             return frames, mantissa >> -shift if -64 < shift <= 0 else 0, channels
         at += 8 + size + (size & 1)
     return None

@@ -29,7 +29,7 @@ from ingest.memory import choose_layout
 from ingest.plan import Job, Plan, make_plan
 from ingest.report import build_report, write_faults
 from ingest.rows import Account
-from ingest.run import make_runner, patiently
+from ingest.run import make_runner, patiently, start_early
 from ingest.sources import open_source
 from ingest.stage import stage, summary
 from ingest.tasks import PlacedTasks, stage_task, staged_task
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from chunkstore.layout import Layout
+    from ingest.local import LocalWorkers
     from ingest.memory import Choices
     from ingest.progress import Progress
     from ingest.run import Runner
@@ -220,6 +221,15 @@ class _Work:
 
     def go(self, files: Sequence[str]) -> IngestResult:
         """Plan, stage, write and finish."""
+        how = self.how
+        early = start_early(how.workers, how.scheduler, how.client, source=self.source, options=self.options)
+        try:
+            return self._go(files, early)
+        finally:
+            if early is not None:
+                early.close()
+
+    def _go(self, files: Sequence[str], early: LocalWorkers | None) -> IngestResult:
         self.progress.start("scan", 1)
         plan = plan_job(self.source, self.options, files, self.choices)
         self.progress.advance(summary(Account(-1, ""), plan.faults, 0, 0))
@@ -249,7 +259,7 @@ class _Work:
         )
         runner: Runner | None = None
         try:
-            runner = make_runner(self.how.workers, self.how.scheduler, self.how.client)
+            runner = make_runner(early or self.how.workers, self.how.scheduler, self.how.client)
             if runner.dashboard:
                 self.progress.message(f"dask dashboard: {runner.dashboard}")
             workers = runner.workers

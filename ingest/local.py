@@ -2,39 +2,64 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import os
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chunkstore.errors import IngestError
 from ingest.run import DaskRunner
 
-__all__ = ["local_cluster"]
+__all__ = ["LocalWorkers", "local_cluster", "serve"]
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 log = logging.getLogger(__name__)
 
 
-class _Workers:
-    """Worker processes of a local cluster, started by their command line: no `__main__` guard is needed.
+class LocalWorkers:
+    """Worker processes of a local cluster: no `__main__` guard is needed.
 
-    They end by themselves when the scheduler goes, whatever ends this process.
+    They are started before there is a scheduler, import what tasks will need while the inputs are scanned,
+    and wait to be told its address. They end by themselves when it goes, whatever ends this process.
+
+    Parameters
+    ----------
+    count : int
+        Processes, of one thread each.
+    source, options : str, mapping
+        The source that tasks will read, to be made ready; none by default.
+    folder : str, optional
+        Where dask may put files.
     """
 
-    def __init__(self, address: str, count: int, folder: str | None) -> None:
-        self.address = address
+    def __init__(
+        self,
+        count: int,
+        source: str = "",
+        options: Mapping[str, Any] | None = None,
+        folder: str | None = None,
+    ) -> None:
         self.folder = folder
         self.restarts = 0
+        self._ready = [source, json.dumps(dict(options or {}), default=str)]
+        self._address: str | None = None
         self.processes = [self._start() for _ in range(count)]
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        command = [
-            sys.executable,
-            "-m",
-            "distributed.cli.dask_worker",
-            self.address,
+    def connect(self, address: str) -> None:
+        """Tell all workers where the scheduler is."""
+        self._address = address
+        for process in self.processes:
+            self._tell(process)
+
+    def _tell(self, process: subprocess.Popen[bytes]) -> None:
+        asked = [
+            self._address,
             "--nthreads=1",
             "--no-nanny",
             "--no-dashboard",
@@ -42,7 +67,13 @@ class _Workers:
             "--death-timeout=20",
         ]
         if self.folder is not None:
-            command.append(f"--local-directory={self.folder}")
+            asked.append(f"--local-directory={self.folder}")
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):  # one that died is started anew by watch()
+            process.stdin.write(json.dumps(asked).encode() + b"\n")
+            process.stdin.close()
+
+    def _start(self) -> subprocess.Popen[bytes]:
         paths = [p for p in sys.path if p]
         environment = {
             **os.environ,
@@ -53,14 +84,17 @@ class _Workers:
             "DASK_DISTRIBUTED__WORKER__USE_FILE_LOCKING": "False",
             "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error",
         }
-        return subprocess.Popen(  # noqa: S603  # our own interpreter
-            command,
+        process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
+            [sys.executable, "-c", "from ingest.local import serve; serve()", *self._ready],
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        if self._address is not None:
+            self._tell(process)
+        return process
 
     def watch(self) -> None:
         """Start workers that died anew, within limits."""
@@ -83,6 +117,9 @@ class _Workers:
         """End the workers that were started here."""
         for process in self.processes:
             process.terminate()
+            if process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    process.stdin.close()
         for process in self.processes:
             try:
                 process.wait(timeout=5)
@@ -91,8 +128,33 @@ class _Workers:
                 process.wait()
 
 
-def local_cluster(workers: int, folder: str | None = None) -> DaskRunner:
-    """Start a scheduler in this process and ``workers`` processes of one thread each."""
+def serve() -> None:
+    """Be a worker: import, wait for the address of the scheduler on stdin, work until it goes."""
+    from distributed.cli import dask_worker
+
+    with contextlib.suppress(Exception):  # a task that needs what cannot be had will say so
+        _make_ready(sys.argv[1], json.loads(sys.argv[2]))
+    asked = sys.stdin.buffer.readline()
+    if not asked:  # the job ended before it had work
+        return
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    dask_worker.main(args=json.loads(asked))
+
+
+def _make_ready(name: str, options: Mapping[str, Any]) -> None:
+    import ingest.stage
+    import ingest.write  # noqa: F401  # tasks need it
+    from ingest.sources import open_source
+
+    warm = getattr(open_source(name, options), "warm", None) if name else None
+    if warm is not None:
+        warm()
+
+
+def local_cluster(workers: int | LocalWorkers, folder: str | None = None) -> DaskRunner:
+    """Start a scheduler in this process, for processes of one thread each: some that wait, or so many."""
     import warnings
 
     import distributed
@@ -110,10 +172,13 @@ def local_cluster(workers: int, folder: str | None = None) -> DaskRunner:
             silence_logs=logging.ERROR,
             host="127.0.0.1",
         )
-    processes = None
+    processes = workers if isinstance(workers, LocalWorkers) else None
     try:
         client = library.Client(cluster, set_as_default=False)
-        processes = _Workers(cluster.scheduler_address, workers, folder)
+        if not isinstance(workers, LocalWorkers):
+            processes = LocalWorkers(workers, folder=folder)
+        assert processes is not None
+        processes.connect(cluster.scheduler_address)
         deadline = time.monotonic() + 60
         while not client.nthreads():
             processes.watch()

@@ -22,9 +22,11 @@ import chunkstore.errors
 from chunkstore.errors import ChunkstoreError, CorruptDataError, IngestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = ["DaskRunner", "Runner", "SerialRunner", "make_runner"]
+    from ingest.local import LocalWorkers
+
+__all__ = ["DaskRunner", "Runner", "SerialRunner", "make_runner", "start_early"]
 
 log = logging.getLogger(__name__)
 #: times that one task is tried
@@ -338,15 +340,34 @@ class DaskRunner:
 _END = object()
 
 
+def start_early(
+    workers: int | None, scheduler: str | None, client: Any, *, source: str, options: Mapping[str, Any]
+) -> LocalWorkers | None:
+    """Start the local worker processes that :func:`make_runner` would, before there is work for them.
+
+    They import what they need meanwhile. Give them to it, and close them at the end.
+    """
+    count = available_cores() if workers is None else workers
+    if client is not None or scheduler is not None or count == 0:
+        return None
+    from ingest.local import LocalWorkers
+
+    return LocalWorkers(count, source, options)
+
+
 def make_runner(
-    workers: int | None = None, scheduler: str | None = None, client: Any = None, folder: str | None = None
+    workers: int | LocalWorkers | None = None,
+    scheduler: str | None = None,
+    client: Any = None,
+    folder: str | None = None,
 ) -> Runner:
     """Return a runner: ``client`` if given, else a scheduler's address, else local processes.
 
     Parameters
     ----------
     workers : int, optional
-        Local worker processes; 0 runs everything in this process. As many as there are cores by default.
+        Local worker processes, or those of :func:`start_early`; 0 runs everything in this process. As many as
+        there are cores by default.
     scheduler : str, optional
         Address of a cluster that is already there, e.g. ``"tcp://10.0.0.1:8786"``.
     client : distributed.Client, optional

@@ -9,9 +9,9 @@ from __future__ import annotations
 import mmap
 from typing import TYPE_CHECKING
 
+import google_crc32c
 import numpy as np
 
-from chunkstore.codecs import checksum
 from chunkstore.errors import CorruptDataError, IngestError
 from ingest.folder import LocalFolder
 
@@ -55,7 +55,9 @@ def page_sums(data: np.ndarray, width: int) -> np.ndarray:
     True
     """
     step = page_rows(width) * width
-    sums = [checksum(data[at : at + step]) for at in range(0, len(data), step)]
+    data = data.view()
+    data.flags.writeable = False  # the library takes read-only buffers only
+    sums = [google_crc32c.value(data[at : at + step]) for at in range(0, len(data), step)]
     return np.array(sums, "<u4")
 
 
@@ -150,8 +152,8 @@ class SegmentReader:
         good = self._good.setdefault(name, np.zeros(-(-self.ref.rows // step), bool))
         for page in self._touched(good, rows, lengths, step):
             low = page * step - base
-            data = values[low : low + step].reshape(-1).view(np.uint8)
-            if checksum(data) != self._sum(first + page):
+            data = values[low : low + step].reshape(-1).view(np.uint8)  # read-only, as it came
+            if google_crc32c.value(data) != self._sum(first + page):
                 raise DamagedScratchError(
                     self.ref.name,
                     f"{self.ref.name} in scratch {self.folder.url} is damaged: rows from {page * step} on of "

@@ -97,6 +97,11 @@ class AudioSource:
         """Size and mtime, or etag, of an input as it is now."""
         return files.identity(file)
 
+    def warm(self) -> None:
+        """Start a decoder process, before there is work for it."""
+        if self.options.isolate:
+            pool.give(pool.take(int(self.options.decoder_memory)))
+
     def scan(self, inputs: Sequence[str]) -> Scan:
         """Read the headers of all files.
 

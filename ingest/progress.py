@@ -14,10 +14,13 @@ import time
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
-from chunkstore.text import human_seconds
+from chunkstore.text import human_seconds, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+#: characters of a message that are shown; names of files in it may be anything
+MESSAGE = 4000
 
 __all__ = ["Bars", "JsonLines", "Lines", "Progress", "Silent", "human_bytes", "make_progress"]
 
@@ -158,7 +161,7 @@ class Lines(Progress):
 
     def message(self, text: str) -> None:
         """Tell something in words."""
-        self._out.write(text + "\n")
+        self._out.write(printable(text, MESSAGE) + "\n")
         self._out.flush()
 
 
@@ -234,7 +237,7 @@ class Bars(Progress):
 
     def message(self, text: str) -> None:
         """Tell something in words."""
-        self._rich.console.print(text, highlight=False)
+        self._rich.console.print(printable(text, MESSAGE), highlight=False, markup=False)
 
     def close(self) -> None:
         """End the last stage and let go of the terminal."""

@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from chunkstore.errors import IngestError
-from ingest.faults import FaultCount, fault_from_json, fault_to_json
+from chunkstore.text import counted
+from ingest.faults import FaultCount, codes, fault_from_json, fault_to_json
 from ingest.inputs import is_url
 from ingest.memory import row_bytes
 from ingest.progress import human_bytes
@@ -81,6 +82,8 @@ def build_report(
         "times_backward": done.backward,
         "times_duplicate": done.duplicates,
         "rows": rows,
+        # a record that cannot be read does not say how many obs it would have been
+        "quarantined_are": "records" if plan.key_once else "rows",
         "files": [{"file": name, **own} for name, own in files.items()],
         "faults": dict(sorted(count.by_code.items())),
         "bytes_in": plan.nbytes,
@@ -108,17 +111,25 @@ def tell(report: Mapping[str, Any]) -> str:
         + (f" (1 : {decoded / stored:.1f})" if stored else ""),
     ]
     if rows["gap"] or rows["quarantined"]:
-        lines.append(
-            f"of {rows['rows_in']:,} rows {rows['stored']:,} are stored, {rows['gap']:,} are gaps, "
-            f"{rows['quarantined']:,} are in quarantine"
-        )
+        if report.get("quarantined_are") == "records":
+            lines.append(
+                f"{rows['stored']:,} obs are stored, {rows['gap']:,} are gaps; "
+                f"{counted(rows['quarantined'], 'record')} in quarantine, of as many obs as nobody knows"
+            )
+        else:
+            lines.append(
+                f"of {rows['rows_in']:,} rows {rows['stored']:,} are stored, {rows['gap']:,} are gaps, "
+                f"{rows['quarantined']:,} are in quarantine"
+            )
     if report["cuts"]:
         lines.append(f"sequences were cut at {report['cuts']:,} places")
     if report["times_backward"] or report["times_duplicate"]:
         lines.append(
             f"in sequences {report['times_backward']:,} times go back, {report['times_duplicate']:,} repeat"
+            + ("; --on-disorder sort puts them in order" if report["times_backward"] else "")
         )
-    lines += [f"  {n:,} x {code}" for code, n in report["faults"].items()]
+    told = codes() if report["faults"] else {}
+    lines += [f"  {n:,} x {code}: {told.get(code, '')}".rstrip(": ") for code, n in report["faults"].items()]
     return "\n".join(lines)
 
 

@@ -5,6 +5,7 @@
     python -m benchmarks.ingest overhead   share of a job that is not decode, compress or I/O
     python -m benchmarks.ingest plan       plan of 1,000 files of 1 GB: 40 million blocks
     python -m benchmarks.ingest devices    10,000 devices over 500 files, rows out of order, sorted
+    python -m benchmarks.ingest tasks      tasks of next to nothing: what one more costs scheduler and client
 
 Inputs are made here: Avro containers of one block repeated, and tones as FLAC. Processes are watched through
 ``/proc``; anonymous memory is what the promise is about, pages of mapped scratch files belong to the system.
@@ -414,6 +415,89 @@ def devices(quick: bool) -> dict:
     )
     shutil.rmtree(out)
     return {"rows": int(key.size), "seconds": seconds, "equal": bool(equal), **result.report["seconds"]}
+
+
+class Counted:
+    """A source of many parts of 16 numbers that costs nothing to read."""
+
+    name = "counted"
+
+    def __init__(self, parts: int = 1) -> None:
+        self.parts = parts
+
+    def identity(self, file: str) -> str:  # noqa: ARG002 (as the protocol has it)
+        return "0"
+
+    def scan(self, inputs):
+        from chunkstore.layout import FieldSpec
+        from ingest.protocol import Part, Scan
+
+        parts = [Part(i, inputs[0], "0", 64, 16, 4096, 0) for i in range(self.parts)]
+        return Scan(
+            self.name,
+            (FieldSpec("x", "int32"),),
+            parts,
+            keys=("all",),
+            placed=True,
+            options={"parts": self.parts},
+        )
+
+    def read(self, part):
+        from ingest.protocol import Batch
+
+        yield Batch({"x": np.arange(16, dtype=np.int32) + part.index}, 16)
+
+
+TASKS = """
+import json, os, sys, threading, time
+import distributed
+import ingest, chunkstore
+count, place = int(sys.argv[1]), sys.argv[2]
+most, stop = [0, 0], threading.Event()
+def watch():
+    while not stop.wait(0.02):
+        for scheduler in list(distributed.Scheduler._instances):
+            most[0] = max(most[0], len(scheduler.tasks))
+        status = open("/proc/self/status").read()
+        most[1] = max(most[1], int(status.split("VmRSS:")[1].split()[0]))
+thread = threading.Thread(target=watch)
+thread.start()
+began, cpu = time.perf_counter(), time.process_time()
+r = ingest.ingest("benchmarks.ingest:Counted", sys.argv[3], place, {"parts": count}, workers=2,
+                  chunk=16, shard=16, overwrite=True, progress="silent")
+stop.set(); thread.join()
+store = chunkstore.open_store(place)
+ends = [int(store.read("x", i, i + 1)[0]) for i in (0, store.n_obs - 1)]
+print(json.dumps({"tasks": r.report["write_tasks"], "seconds": time.perf_counter() - began,
+    "client_cpu": time.process_time() - cpu, "known": most[0], "peak_kB": most[1],
+    "right": ends == [0, count + 14] and r.report["obs"] == 16 * count, **r.report["seconds"]}))
+"""
+
+
+def tasks(quick: bool) -> dict:
+    """Jobs of very many tasks: how many the scheduler knows at once, and what each costs the client."""
+    rows = []
+    place = folder("tasks")
+    inputs = place / "in.counted"
+    inputs.write_bytes(b"0")
+    for count in (400, 4000) if quick else (4000, 40_000, 400_000):
+        out = place / "o.zarr"
+        command = [sys.executable, "-c", TASKS, str(count), str(out), str(inputs)]
+        told = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout
+        row = json.loads(told.splitlines()[-1])
+        rows.append(row)
+        print(
+            f"{row['tasks']:>7,} tasks: {row['seconds']:7.1f} s "
+            f"({1e3 * row['client_cpu'] / row['tasks']:.2f} ms of CPU each in client and scheduler), at most "
+            f"{row['known']} known to the scheduler at a time, client and scheduler "
+            f"{row['peak_kB'] / 1024:.0f} MiB, values {'right' if row['right'] else 'WRONG'}",
+            flush=True,
+        )
+        shutil.rmtree(out)
+        shutil.rmtree(str(out) + ".ledger", ignore_errors=True)
+    grown = (rows[-1]["peak_kB"] - rows[0]["peak_kB"]) / (rows[-1]["tasks"] - rows[0]["tasks"])
+    print(f"{grown * 1024:.0f} bytes of the client a task: its parts of the plan; the scheduler forgets them")
+    return {"rows": rows, "bytes_a_task": grown * 1024}
 
 
 def main() -> int:

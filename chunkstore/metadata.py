@@ -49,15 +49,19 @@ class RootInfo:
         return found
 
 
+#: Bytes of one JSON document; that of a store of a thousand fields has about one million.
+MAX_DOCUMENT: Final = 2**26
+
+
 def load_json(place: Place, key: str) -> Any:
     """Return the JSON of an object, or None where there is none.
 
     Raises
     ------
     FormatError
-        If it is not JSON.
+        If it is not JSON, or longer than any metadata.
     """
-    data = place.get(key)
+    data = place.get(key, MAX_DOCUMENT)
     if data is None:
         return None
     try:

@@ -12,6 +12,7 @@ import itertools
 import os
 import re
 import shutil
+import stat
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -29,6 +30,8 @@ __all__ = ["Blob", "LocalPlace", "MemoryPlace", "ObjectPlace", "Place", "open_pl
 
 #: Directory for files that are being written; gone once the store is finished.
 PARTIAL: Final = ".partial"
+#: A pipe is opened without waiting for whoever might write into it.
+_NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)
 _SCHEME: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+)://")
 _REMOTE: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "http", "https"})
 _SECRET: Final = re.compile(
@@ -60,8 +63,20 @@ class Place(ABC):
         return self.kind in ("object", "http")
 
     @abstractmethod
-    def get(self, key: str) -> bytes | None:
-        """Return a whole object, or None where there is none."""
+    def get(self, key: str, most: int | None = None) -> bytes | None:
+        """Return a whole object, or None where there is none.
+
+        Raises
+        ------
+        FormatError
+            If it has more than ``most`` bytes, or is something that is no file; nothing is read then.
+        """
+
+    def _check_size(self, key: str, size: int, most: int | None) -> None:
+        if most is not None and size > most:
+            raise FormatError(
+                f"store {self.url}: {key} has {size:,} bytes, more than the {most:,} that it may"
+            )
 
     @abstractmethod
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
@@ -223,16 +238,29 @@ class LocalPlace(Place):
             )
         return path
 
-    def get(self, key: str) -> bytes | None:
+    def _open(self, key: str) -> _Handle:
+        """Open an object; a pipe, which somebody may have laid there, would never open or never end."""
+        handle = _Handle(os.open(self.path(key), os.O_RDONLY | _NO_WAIT))
+        mode = os.fstat(handle.fd).st_mode
+        if stat.S_ISDIR(mode):
+            raise FileNotFoundError(2, "is a folder, not an object", f"{self.url}/{key}")
+        if not stat.S_ISREG(mode):
+            raise FormatError(f"store {self.url}: {key!r} is a pipe, a device or the like, not a file")
+        return handle
+
+    def get(self, key: str, most: int | None = None) -> bytes | None:
         try:
-            return Path(self.path(key)).read_bytes()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            handle = self._open(key)
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        size = os.fstat(handle.fd).st_size
+        self._check_size(key, size, most)
+        return bytes(_pread(handle.fd, 0, size))
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
         handle = _HANDLES.find(self._token, key)
         if handle is None:
-            handle = _Handle(os.open(self.path(key), os.O_RDONLY))
+            handle = self._open(key)
             _HANDLES.remember(self._token, key, handle)
         return [_pread(handle.fd, start, stop - start) for start, stop in ranges]
 
@@ -241,7 +269,7 @@ class LocalPlace(Place):
 
     def blob(self, key: str, tail: int) -> Blob | None:
         try:
-            handle = _Handle(os.open(self.path(key), os.O_RDONLY))
+            handle = self._open(key)
         except (FileNotFoundError, NotADirectoryError):
             return None
         size = os.fstat(handle.fd).st_size
@@ -257,7 +285,7 @@ class LocalPlace(Place):
 
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
         target = Path(self.path(key))
-        scratch = Path(self.root, PARTIAL, *key.split("/"))
+        scratch = Path(self.path(f"{PARTIAL}/{key}"))
         scratch.mkdir(parents=True, exist_ok=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = scratch / f"{os.getpid()}-{threading.get_ident()}"  # writers never share a partial file
@@ -312,13 +340,13 @@ class LocalPlace(Place):
                 entry.unlink()
 
     def sweep(self) -> None:
-        shutil.rmtree(Path(self.root, PARTIAL), ignore_errors=True)
+        shutil.rmtree(self.path(PARTIAL), ignore_errors=True)
 
     def check_key(self, key: str) -> None:
         self.path(key)
 
     def sweep_object(self, key: str) -> None:
-        shutil.rmtree(Path(self.root, PARTIAL, *key.split("/")), ignore_errors=True)
+        shutil.rmtree(self.path(f"{PARTIAL}/{key}"), ignore_errors=True)
 
 
 def _pread(handle: int, start: int, length: int) -> bytes | memoryview:
@@ -353,8 +381,10 @@ class MemoryPlace(Place):
         self.url = f"memory://{name}"
         self.objects = self._all.setdefault(name, {})
 
-    def get(self, key: str) -> bytes | None:
-        return self.objects.get(key)
+    def get(self, key: str, most: int | None = None) -> bytes | None:
+        data = self.objects.get(key)
+        self._check_size(key, len(data or b""), most)
+        return data
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
         data = self.objects.get(key)
@@ -439,11 +469,15 @@ class ObjectPlace(Place):
     def _failed(self, key: str, err: Exception) -> Exception:
         return OSError(f"{self.url}: object {key!r} cannot be reached: {self._clean(err)}")
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, most: int | None = None) -> bytes | None:
         try:
-            return bytes(self.store.get(key).bytes())
+            found = self.store.get(key)  # the head of the answer; its body comes below
+            self._check_size(key, int(found.meta["size"]), most)
+            return bytes(found.bytes())
         except FileNotFoundError:
             return None
+        except FormatError:
+            raise
         except Exception as err:
             raise self._failed(key, err) from None
 

@@ -384,7 +384,7 @@ def read_plain(place: Place, meta: ArrayMeta) -> NDArray[Any]:
 
     def read(index: int) -> NDArray[Any]:
         count = min(meta.chunk, meta.shape[0] - index * meta.chunk)
-        data = place.get(meta.key(index))
+        data = place.get(meta.key(index), 2 * MAX_TEXT)
         try:
             if data is None:
                 raise ChunkDamageError("is missing, though such arrays are stored whole")

@@ -174,10 +174,10 @@ class FaultyPlace(Place):
 
     # -- the calls of a place -----------------------------------------------------------------
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, most: int | None = None) -> bytes | None:
         """Return a whole object, perhaps spoiled."""
         luck = self.mischief.begin("get", key)
-        data = self.inner.get(key)
+        data = self.inner.get(key, most)
         return None if data is None else self.mischief.spoil("get", key, data, luck)
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:

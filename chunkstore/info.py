@@ -349,10 +349,10 @@ def field_rows(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
             [
                 f["name"],
                 dtype,
-                "" if clock or f["units"] in (None, "1") else f["units"],
+                told_units(f["units"]),
                 _total(s.get("count")),
                 _total(s.get("nulls")),
-                *(["-"] * 4 if clock or f["categories"] is not None else _measures(s)),
+                *(["-"] * 4 if clock or f["categories"] is not None else _measures(s, f["scale_factor"])),
                 f["codec"],
                 human_bytes(f["bytes_stored"]),
                 f"{f['ratio']:.2f}" if f["ratio"] else "-",
@@ -361,18 +361,36 @@ def field_rows(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     return head, rows
 
 
+def told_units(units: str | None) -> str:
+    """Return units as people write them behind a number: nothing for pure numbers and for times.
+
+    Examples
+    --------
+    >>> told_units("degC"), told_units("1"), told_units("seconds since 1970-01-01")
+    ('degC', '', '')
+    """
+    return "" if units in (None, "1") or is_time(units) else str(units)
+
+
 def is_time(units: str | None) -> bool:
     """Whether units are those of a CF time, such as ``seconds since 1970-01-01``."""
     return units is not None and " since " in units
 
 
-def _measures(s: dict[str, Any]) -> list[str]:
-    return [
-        _extreme(s.get("min"), min),
-        _extreme(s.get("mean"), _mean),
-        _extreme(s.get("max"), max),
-        _extreme(s.get("std"), _mean),
-    ]
+def _measures(s: dict[str, Any], factor: float | None) -> list[str]:
+    """Return least, mean, largest and spread, of the quantity that scaled integers stand for."""
+    ends = (min, max) if factor is None or factor >= 0 else (max, min)
+    found = zip(("min", "mean", "max", "std"), (ends[0], _mean, ends[1], _mean), strict=True)
+    texts = [_extreme(_times(s.get(name), factor), join) for name, join in found]
+    return texts if ends[0] is min else [texts[2], texts[1], texts[0], texts[3].removeprefix("-")]
+
+
+def _times(value: Any, factor: float | None) -> Any:
+    if factor is None or value is None:
+        return value
+    if isinstance(value, list):
+        return [_times(v, factor) for v in value]
+    return value * factor
 
 
 def _mean(values: list[float]) -> float:
@@ -401,6 +419,9 @@ def column_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
             shown = ", ".join(
                 f"{printable(word, 40) or '(empty)'} {count:,}" for word, count in c["counts"].items()
             )
+            if not c["distinct"]:
+                lines.append((c["name"], f"no label, on {c['none']:,} sequences"))
+                continue
             more = c["distinct"] - len(c["counts"])
             text = f"{counted(c['distinct'], 'label')}: {shown}" + (f" and {more:,} more" if more > 0 else "")
             if more and len(c["counts"]) == 1:

@@ -279,7 +279,7 @@ def _field_figure(store: ChunkStore, name: str) -> Figure:
             {"mean": mean},
             f"{name}: mean of each item, with one standard deviation",
             x_name="item",
-            y_name=spec.units or "",
+            y_name=info.told_units(spec.units),
             envelope={"mean": (mean - std, mean + std)},
             note=sample.note,
         )
@@ -294,7 +294,10 @@ def _field_figure(store: ChunkStore, name: str) -> Figure:
             note=sample.note,
         )
     clock = info.is_time(spec.units)
-    h = survey.histogram(sample.values, linear=clock)
+    values = sample.values
+    if spec.scale_factor is not None:  # the quantity that the integers stand for, as in the table
+        values = values * spec.scale_factor
+    h = survey.histogram(values, linear=clock)
     dates = info.dates_of(spec.units, h.edges) if spec.units and clock else None
     note = sample.note
     if h.beyond:
@@ -303,7 +306,7 @@ def _field_figure(store: ChunkStore, name: str) -> Figure:
         h.counts,
         h.edges if dates is None else dates,
         _titled(spec),
-        x=(spec.units or "") if _plain_units(spec) else "",
+        x=info.told_units(spec.units),
         log=h.log,
         note=note,
     )
@@ -313,10 +316,6 @@ def _titled(spec: Any) -> str:
     return (
         f"{spec.name}: {spec.long_name}" if spec.long_name and spec.long_name != spec.name else str(spec.name)
     )
-
-
-def _plain_units(spec: Any) -> bool:
-    return bool(spec.units) and spec.units != "1" and not info.is_time(spec.units)
 
 
 def _missing(store: ChunkStore, found: Mapping[str, Any], names: list[str]) -> Section:
@@ -402,7 +401,7 @@ def _series(store: ChunkStore, names: list[str], index: int) -> Figure:
             y=np.arange(spec.items),
             x_name="obs",
             y_name="item",
-            bar=spec.units or "",
+            bar=info.told_units(spec.units),
         )
     lines: dict[str, np.ndarray] = {}
     bands: dict[str, tuple[np.ndarray, np.ndarray]] = {}
@@ -425,7 +424,7 @@ def _series(store: ChunkStore, names: list[str], index: int) -> Figure:
         lines,
         _name_of(store, index),
         x_name=f"obs, of {high - low:,}",
-        y_name="scaled" if scaled else (spec.units or spec.name),
+        y_name="scaled" if scaled else (info.told_units(spec.units) or spec.name),
         envelope=bands if len(lines) == 1 else None,
         note=f"each point stands for {view.attrs['bin_length']:,} obs"
         if view.attrs["bin_length"] > 1

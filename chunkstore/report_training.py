@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chunkstore import figures
+from chunkstore import figures, info
 from chunkstore.errors import ConfigError
 from chunkstore.text import human_bytes
 
@@ -74,7 +74,7 @@ def fill_windows(section: Section, store: ChunkStore, names: list[str], options:
                 series,
                 f"{name} from obs {int(batch['start'][row]):,}",
                 x_name="obs in the window",
-                y_name="scaled" if many else (store.fields[numeric[0]].units or numeric[0]),
+                y_name="scaled" if many else info.told_units(store.fields[numeric[0]].units) or numeric[0],
                 height=200,
             )
         )

@@ -86,9 +86,7 @@ def fault_codes() -> str:
         "| code | meaning |",
         "|---|---|",
     ]
-    try:
-        from ingest.faults import CODES
-    except ImportError:
-        CODES = {}
-    lines += [f"| `{code}` | {text} |" for code, text in sorted(CODES.items())]
+    from ingest.faults import codes
+
+    lines += [f"| `{code}` | {text} |" for code, text in sorted(codes().items())]
     return "\n".join(lines) + "\n"

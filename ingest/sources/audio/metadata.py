@@ -16,7 +16,7 @@ from chunkstore.errors import InputError, UnknownNameError
 from ingest.protocol import ColumnSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import pandas as pd
 
@@ -127,7 +127,12 @@ class Table:
     """Keys of rows that name no file."""
 
 
-def _frame(path: str) -> pd.DataFrame:
+#: numbers that are names: a zero in front would be lost
+_ZERO = r"\s*[+-]?0\d"
+
+
+def _frame(path: str, key: str) -> pd.DataFrame:
+    """Read a table; the key, and numbers written with zeros in front, stay text."""
     import pandas as pd
 
     try:
@@ -137,7 +142,13 @@ def _frame(path: str) -> pd.DataFrame:
             # a row longer than the header would shift all columns by one, or lose its end
             warnings.simplefilter("error", pd.errors.ParserWarning)
             comma = "\t" if path.lower().endswith((".tsv", ".tab")) else ","
-            return pd.read_csv(path, sep=comma, index_col=False)
+            frame = pd.read_csv(path, sep=comma, index_col=False)
+            text = pd.read_csv(path, sep=comma, index_col=False, dtype=str)
+            for at, name in enumerate(frame.columns):
+                numbers = pd.api.types.is_numeric_dtype(frame.dtypes.iloc[at])
+                if name == key or (numbers and text[name].str.match(_ZERO).any()):
+                    frame[name] = text[name]
+            return frame
     except pd.errors.ParserWarning as err:
         raise InputError(
             f"the metadata file {path!r} has rows with more fields than its header; quote what holds a "
@@ -149,7 +160,9 @@ def _frame(path: str) -> pd.DataFrame:
         raise InputError(f"the metadata file {path!r} can't be read: {err}") from err
 
 
-def read_table(path: str, key: str, ids: Sequence[str], taken: frozenset[str]) -> Table:
+def read_table(
+    path: str, key: str, ids: Sequence[str], taken: frozenset[str], files: Sequence[str] = ()
+) -> Table:
     """Read a CSV or parquet file and find the row of each recording.
 
     Parameters
@@ -157,11 +170,14 @@ def read_table(path: str, key: str, ids: Sequence[str], taken: frozenset[str]) -
     path : str
         ``.csv``, ``.tsv`` or ``.parquet``.
     key : str
-        Column that names the file: by its id, its name, or its name without suffix.
+        Column that names the file: by its id, by its name or as much of its path as one likes, with or
+        without the suffix.
     ids : sequence of str
         Ids of the recordings.
     taken : frozenset of str
         Names of columns that exist already; a column of such a name gets the prefix ``metadata_``.
+    files : sequence of str
+        Paths of the recordings; the ids, if not given.
 
     Raises
     ------
@@ -170,53 +186,88 @@ def read_table(path: str, key: str, ids: Sequence[str], taken: frozenset[str]) -
     InputError
         If the file can't be read, or two rows name one file.
     """
-    frame = _frame(path)
+    frame = _frame(path, key)
     if key not in frame.columns:
         raise UnknownNameError(f"{path!r} has no column {key!r}; it has {', '.join(map(str, frame.columns))}")
-    keys = frame[key].astype(str).tolist()
+    keys = ["" if gone else str(v) for v, gone in zip(frame[key], frame[key].isna(), strict=True)]
     row_of: dict[str, int] = {}
     for at, value in enumerate(keys):
+        if not value:
+            continue  # a row that names nothing
         if value in row_of:
             raise InputError(f"{path!r} has two rows with {key} = {value!r} (rows {row_of[value]} and {at})")
         row_of[value] = at
-    rows = _match(ids, row_of)
+    rows = _match(ids, files or ids, row_of)
     columns, values = [], {}
+    used = set(taken)
     for name in frame.columns:
         if name == key:
             continue
-        spec, column = _column(str(name), frame[name], taken)
+        spec, column = _column(str(name), frame[name], used)
+        used.add(spec.name)
         columns.append(spec)
         values[spec.name] = column
-    used = {at for at in rows if at is not None}
+    found = {at for at in rows if at is not None}
     return Table(
         tuple(columns),
         tuple(None if at is None else {name: column[at] for name, column in values.items()} for at in rows),
-        tuple(value for at, value in enumerate(keys) if at not in used),
+        tuple(value for at, value in enumerate(keys) if at not in found),
     )
 
 
-def _match(ids: Sequence[str], row_of: Mapping[str, int]) -> list[int | None]:
-    """Find each id's row: by the id, else by the name or the name without suffix where that is unique."""
-    names = [i.rsplit("/", 1)[-1] for i in ids]
-    stems = [n.rsplit(".", 1)[0] for n in names]
-    seen_names, seen_stems = Counter(names), Counter(stems)
+def _tails(file: str) -> list[str]:
+    """List what may stand for a file: its path from any folder on, longest first, then without the suffix.
+
+    Examples
+    --------
+    >>> _tails("d/rain/1.ogg")
+    ['d/rain/1.ogg', 'rain/1.ogg', '1.ogg', 'd/rain/1', 'rain/1', '1']
+    """
+    steps = file.replace("\\", "/").split("/")
+    stems = [*steps[:-1], steps[-1].rsplit(".", 1)[0]]
+    return ["/".join(way[at:]) for way in (steps, stems) for at in range(len(way))]
+
+
+def _match(ids: Sequence[str], files: Sequence[str], row_of: Mapping[str, int]) -> list[int | None]:
+    """Find each id's row: by the id, else by as much of its path as names no other file."""
+    rows_by = {key.replace("\\", "/").removeprefix("./"): row for key, row in row_of.items()}
+    named = [[t for t in _tails(file) if t in rows_by] for file in files]
+    count = Counter(t for tails in named for t in set(tails))
     rows: list[int | None] = []
-    for identifier, name, stem in zip(ids, names, stems, strict=True):
+    for identifier, tails in zip(ids, named, strict=True):
         row = row_of.get(identifier)
-        if row is None and seen_names[name] == 1:
-            row = row_of.get(name)
-        if row is None and seen_stems[stem] == 1:
-            row = row_of.get(stem)
+        if row is None:
+            row = next((rows_by[t] for t in tails if count[t] == 1), None)
         rows.append(row)
     return rows
 
 
-def _column(name: str, series: pd.Series[Any], taken: frozenset[str]) -> tuple[ColumnSpec, list[Any]]:
+def _free(name: str, taken: Collection[str]) -> str:
+    """Make a name that a store takes, and that stands for nothing else: categories have a second array.
+
+    Examples
+    --------
+    >>> _free("my col", ()), _free("codec", {"codec"}), _free("species_code", {"species"})
+    ('my_col', 'metadata_codec', 'metadata_species_code')
+    """
+    clean = re.sub(r"[^A-Za-z0-9_.\-]", "_", name) or "column"
+    clean = re.sub(r"^(__+|[.\-])", "_", clean)
+
+    def stands(text: str) -> bool:
+        return text in taken or f"{text}_code" in taken or text.removesuffix("_code") in taken
+
+    number, made = 1, clean
+    while stands(made):
+        made = f"metadata_{clean}" if number == 1 else f"metadata_{clean}_{number}"
+        number += 1
+    return made
+
+
+def _column(name: str, series: pd.Series[Any], taken: Collection[str]) -> tuple[ColumnSpec, list[Any]]:
     """Type one column: integers, floats (also integers with holes), bools, else strings."""
     import pandas as pd
 
-    clean = re.sub(r"[^A-Za-z0-9_.\-]", "_", name) or "column"
-    clean = f"metadata_{clean}" if clean in taken else clean
+    clean = _free(name, taken)
     note = name if clean != name else None
     missing = series.isna()
     if pd.api.types.is_bool_dtype(series) and not missing.any():

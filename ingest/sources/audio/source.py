@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chunkstore.errors import ConfigError, InputError
-from chunkstore.layout import FieldSpec
+from chunkstore.layout import RESERVED, FieldSpec
 from ingest.protocol import Batch, ColumnSpec, Fault, Part, Scan
 from ingest.sources.audio import files
 from ingest.sources.audio.convert import Converted, Failure, convert
@@ -128,8 +128,9 @@ class AudioSource:
         ]
         ids = recording_ids(wanted)
         named = label_names(self.options.label_from, self.options.label_regex)
-        taken = frozenset(c.name for c in _COLUMNS) | {"id", "rowsize", "sequence", "obs", "gap", *named}
-        table = self._table(ids, taken)
+        own = (*RESERVED, "n_obs", self.options.field)
+        taken = frozenset(c.name for c in _COLUMNS) | {*own, *named}
+        table = self._table(ids, wanted, taken)
         faults += [
             Fault(
                 "audio-metadata-unmatched",
@@ -199,10 +200,10 @@ class AudioSource:
             return convert(part.file, spool, self.options)
         return Converted(0, 0, 0, 0, -1, "", "", "", 0, 0, 0.0)
 
-    def _table(self, ids: Sequence[str], taken: frozenset[str]) -> Table | None:
+    def _table(self, ids: Sequence[str], names: Sequence[str], taken: frozenset[str]) -> Table | None:
         if self.options.metadata is None or self.options.metadata_key is None:
             return None
-        return read_table(self.options.metadata, self.options.metadata_key, ids, taken)
+        return read_table(self.options.metadata, self.options.metadata_key, ids, taken, names)
 
     def _look(self, file: str) -> tuple[Claim, int, Fault | None]:
         """Read the claims of one file; a fault where it can't be opened or is no audio."""

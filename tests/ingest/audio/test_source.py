@@ -358,3 +358,46 @@ def test_the_result_does_not_depend_on_any_block_length(make, monkeypatch):
                 for start, stop in ranges:
                     mark[start:stop] = True
             assert np.array_equal(*marks)
+
+
+@pytest.mark.parametrize("way", ["{}", "rain/{}", "audio/rain/{}", "audio\\rain\\{}", "./rain/{}"])
+@pytest.mark.parametrize("suffix", ["", ".wav"])
+def test_a_row_names_its_file_by_as_much_of_its_path_as_it_likes(make, way, suffix):
+    files = [make.file(f"audio/rain/{n:04d}.wav", make.wav16(np.zeros(n + 1))) for n in range(3)]
+    lines = [way.format(f"{n:04d}{suffix}") + f",{n}" for n in range(3)]
+    table = make.file("m.csv", ("file,x\n" + "\n".join(lines)).encode())
+    got = make.read(files, metadata=str(table), metadata_key="file")
+    assert not got.faults
+    assert {k: v["x"] for k, v in got.labels.items()} == {f"{n:04d}.wav": n for n in range(3)}
+
+
+def test_a_name_that_two_files_have_names_neither(make):
+    files = [
+        make.file(f"{folder}/1.wav", make.wav16(np.zeros(3))) for folder in ("a/rain", "b/rain", "b/sea")
+    ]
+    table = make.file("m.csv", b"file,x\n1,1\nrain/1.wav,2\nsea/1.wav,3\n,4\n,5\n")
+    got = make.read(files, metadata=str(table), metadata_key="file")
+    assert got.codes() == ["audio-metadata-missing"] * 2 + ["audio-metadata-unmatched"] * 4
+    assert [v["x"] for k, v in sorted(got.labels.items()) if "x" in v] == [3]
+
+
+def test_zeros_in_front_are_kept(make):
+    files = [make.file(f"{n:04d}.wav", make.wav16(np.zeros(3))) for n in range(2)]
+    table = make.file("m.csv", b"file,site,n,f\n0000,007,1,0.5\n0001,010,2,0\n")
+    got = make.read(files, metadata=str(table), metadata_key="file")
+    assert [v["site"] for _, v in sorted(got.labels.items())] == ["007", "010"]
+    assert [(v["n"], v["f"]) for _, v in sorted(got.labels.items())] == [(1, 0.5), (2, 0.0)]
+
+
+def test_columns_whose_names_clash_are_told_apart_at_the_scan(make):
+    files = [make.file(f"{n}.wav", make.wav16(np.zeros(3))) for n in range(4)]
+    head = "file,species,species_code,audio,gap_start,a b,a/b,codec,__x,-y"
+    table = make.file("m.csv", (head + "".join(f"\n{n},w,2,3,4,5,6,7,8,9" for n in range(4))).encode())
+    got = make.read(files, metadata=str(table), metadata_key="file")
+    values = got.labels["0.wav"]
+    names = ("species", "metadata_species_code", "metadata_audio", "metadata_gap_start", "a_b")
+    assert [values[n] for n in names] == ["w", 2, 3, 4, 5]
+    assert [values[n] for n in ("metadata_a_b", "metadata_codec", "_x", "_y")] == [6, 7, 8, 9]
+    out = make.folder / "o.zarr"
+    result = ingest_audio(files, out, metadata=str(table), metadata_key="file", isolate=False, workers=0)
+    assert result.exit_code == 0

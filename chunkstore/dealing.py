@@ -56,33 +56,36 @@ _BUSY = 1 << 20
 
 
 class Visits(NamedTuple):
-    """Visits in the order in which they are dealt, perhaps with others nested in them: int64 arrays.
+    """Visits in the order in which they are dealt, perhaps with others nested in them: arrays of integers.
 
     Visit v is the parts ``whole[v]`` to ``whole[v + 1]``, played one after the other; the first is its own.
     """
 
-    block: NDArray[np.int64]
+    block: NDArray[Any]
     """The block of each part."""
-    rank: NDArray[np.int64]
+    rank: NDArray[Any]
     """First of the block's items, in the block's own random order."""
-    items: NDArray[np.int64]
+    items: NDArray[Any]
     """How many of them."""
-    whole: NDArray[np.int64]
+    whole: NDArray[Any]
     """First part of each visit."""
 
 
 class Pieces(NamedTuple):
-    """Visits, or parts of them, in lanes: int64 arrays of one length, in the order of (lane, at)."""
+    """Visits, or parts of them, in lanes: arrays of one length, in the order of (lane, at).
 
-    lane: NDArray[np.int64]
+    All int32 where that holds them: there are as many as blocks are visited, in memory for all of an epoch.
+    """
+
+    lane: NDArray[Any]
     """The lane."""
-    at: NDArray[np.int64]
+    at: NDArray[Any]
     """Item of the lane that is the piece's first."""
-    block: NDArray[np.int64]
+    block: NDArray[Any]
     """The block."""
-    rank: NDArray[np.int64]
+    rank: NDArray[Any]
     """First of the block's items, in the block's own random order."""
-    items: NDArray[np.int64]
+    items: NDArray[Any]
     """How many of them."""
 
 
@@ -118,8 +121,10 @@ def plan_visits(counts: NDArray[np.int64], key: int, passes: int, lanes: int) ->
         passes = max(passes, min(math.ceil(2 * lanes * usual / total), total))
     each = np.clip(np.rint(passes * (n / usual)).astype(np.int64), 1, np.minimum(passes, n))
     # blocks of few visits have them in different passes; like sizes are shared evenly among passes
-    shift = np.empty(len(n), np.int64)
-    shift[np.lexsort((mix_keys(key, blocks), n))] = np.arange(len(n)) % passes
+    kind = integers(len(counts), int(n.max()))
+    shift = np.zeros(len(n), np.int64)
+    if passes > 1:
+        shift[np.lexsort((mix_keys(key, blocks), n))] = np.arange(len(n)) % passes
     parts = []
     for p in range(passes):
         turn = (p + shift) % passes
@@ -128,9 +133,15 @@ def plan_visits(counts: NDArray[np.int64], key: int, passes: int, lanes: int) ->
         due = due[_even_order(n[due] / each[due], mix_keys(derive_key(key, p), blocks[due]))]
         low = nth[due] * n[due] // each[due]
         high = (nth[due] + 1) * n[due] // each[due]
-        parts.append(_nest(blocks[due], low, high - low, derive_key(key, "nest", p)))
+        *made, opens = _nest(blocks[due], low, high - low, derive_key(key, "nest", p))
+        parts.append((*(column.astype(kind) for column in made), opens))
     block, rank, items, opens = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Visits(block, rank, items, np.flatnonzero(opens))
+    return Visits(block, rank, items, np.flatnonzero(opens).astype(integers(len(opens))))
+
+
+def integers(*most: int) -> type[np.int32 | np.int64]:
+    """Return the shorter type that holds all of some numbers."""
+    return np.int32 if max(most) < 2**31 else np.int64
 
 
 def _nest(
@@ -142,9 +153,11 @@ def _nest(
     """
     n = len(items)
     total = int(items.sum())
+    usual = float((items.astype(np.float64) ** 2).sum()) / max(1, total)
+    if n == 0 or int(items.min()) * SHORT > usual:
+        return block, rank, items, np.ones(n, bool)
     by_size = np.argsort(items, kind="stable")
     sizes = items[by_size]
-    usual = float((items.astype(np.float64) ** 2).sum()) / max(1, total)
     fit = (np.cumsum(sizes) * NESTED <= total) & (sizes * SHORT <= usual)
     n_short = int(np.count_nonzero(fit))
     if n_short == 0:
@@ -217,21 +230,20 @@ def deal(visits: Visits, capacity: NDArray[np.int64], n_blocks: int) -> Pieces:
     >>> np.bincount(pieces.block, weights=pieces.items).tolist()
     [4.0, 4.0, 2.0]
     """
-    total = int(capacity.sum())
-    edges = np.concatenate([[0], np.cumsum(visits.items)])
-    begins = edges[visits.whole]
-    length = np.diff(np.append(begins, total))
-    lanes, n_visits = len(capacity), len(begins)
-    usual = int((length.astype(np.float64) ** 2).sum() / max(1, total))
+    total, lanes, n_visits = int(capacity.sum()), len(capacity), len(visits.whole)
+    nested = n_visits < len(visits.block)
+    edges = np.empty(0, np.int64)
+    block, rank, count = visits.block, visits.rank, visits.items
+    if nested:  # then visits are dealt as stretches of all items, and rank is the first of a stretch
+        edges = np.concatenate([[0], np.cumsum(visits.items)])
+        rank = edges[visits.whole]
+        block, count = visits.block[visits.whole], np.diff(np.append(rank, total))
+    usual = int((count.astype(np.float64) ** 2).sum() / max(1, total))
     width = max(1, total // max(1, n_visits + lanes))
-    longest = int(capacity.max(initial=0)) + int(length.max(initial=0)) + 1
-    room = n_visits + 4 * lanes + 1
-    out = np.empty((5, room), np.int64)
-    # with others nested in them, visits are dealt as stretches of all items: rank is then the first
-    nested = len(visits.whole) < len(visits.block)
-    block, rank, count = visits.block[visits.whole], visits.rank.copy(), length
-    if nested:
-        rank = begins.copy()
+    longest = int(capacity.max(initial=0)) + int(count.max(initial=0)) + 1
+    kind = integers(n_blocks, longest, int(rank.max(initial=0)) + int(count.max(initial=0)))
+    block, rank, count = (column.astype(kind) for column in (block, rank, count))
+    out = np.empty((5, n_visits + 4 * lanes + 1), kind)
     begin = np.minimum(capacity, first_ends(lanes, usual))
     heap = np.sort(begin * lanes + np.arange(lanes))  # when lanes are free; times mod lanes name the lane
     ends = np.zeros(longest * lanes // width + 2, np.int16)
@@ -240,7 +252,8 @@ def deal(visits: Visits, capacity: NDArray[np.int64], n_blocks: int) -> Pieces:
     n, head, spare, size = _deal(
         block, rank, count, capacity, heap, np.zeros(n_blocks, np.int64), ends, width, rest, out
     )
-    left = np.stack([block[head:], rank[head:], count[head:]])
+    left = np.stack([block[head:], rank[head:], count[head:]]).astype(np.int64)
+    del block, rank, count
     parts = np.concatenate([rest[:, :spare], left], axis=1)
     lane, at = heap[:size] % lanes, heap[:size] // lanes
     open_ends = np.stack([lane, at, capacity[lane] - at])
@@ -249,8 +262,10 @@ def deal(visits: Visits, capacity: NDArray[np.int64], n_blocks: int) -> Pieces:
     holes = holes[:, np.argsort(holes[2], kind="stable")]
     holes = np.ascontiguousarray(holes[:, holes[2] > 0])
     n = _fill(parts, np.argsort(parts[2], kind="stable"), holes, ends, width, lanes, out, n)
-    lane, at = out[0, :n], out[1, :n]
-    order = np.lexsort((at, lane)) if n < 1 << 16 else np.argsort(lane * (longest + 1) + at, kind="stable")
+    place = out[0, :n] * np.int64(longest + 1)
+    place += out[1, :n]
+    order = np.argsort(place, kind="stable").astype(np.int32 if n < 2**31 else np.int64)
+    del place
     pieces = Pieces(*(row[:n][order] for row in out))
     return _parts(pieces, visits, edges, lanes) if nested else pieces
 
@@ -258,24 +273,32 @@ def deal(visits: Visits, capacity: NDArray[np.int64], n_blocks: int) -> Pieces:
 def _parts(pieces: Pieces, visits: Visits, edges: NDArray[np.int64], lanes: int) -> Pieces:
     """Return the parts that stretches of all items (``rank`` is their first) are made of."""
     lane, at, host, begin, items = pieces
+    kind = at.dtype
     first = np.searchsorted(edges, begin, side="right") - 1
     count = np.searchsorted(edges, begin + items, side="left") - first
-    owner = np.repeat(np.arange(len(begin)), count)
+    owner = np.repeat(np.arange(len(begin), dtype=np.int32 if len(begin) < 2**31 else np.int64), count)
     opens = np.cumsum(count) - count
     part = np.arange(len(owner)) - np.repeat(opens - first, count)
     low = np.maximum(edges[part], begin[owner])
-    size = np.minimum(edges[part + 1], (begin + items)[owner]) - low
-    rank = visits.rank[part] + low - edges[part]
-    block = visits.block[part]
+    size = (np.minimum(edges[part + 1], (begin + items)[owner]) - low).astype(kind)
+    rank = (visits.rank[part] + low - edges[part]).astype(kind)
+    del low
+    block = visits.block[part].astype(kind)
+    own = block == host[owner]
+    del part
     # where exactly a short visit interrupts a long one is chosen last, when all ends are known
     total = int(items.sum())
-    width = max(1, total // (len(begin) + int(np.count_nonzero(block != host[owner])) + lanes))
+    width = max(1, total // (len(begin) + int(np.count_nonzero(~own)) + lanes))
     ends = np.zeros((int((at + items).max()) + 1) * lanes // width + 2, np.int16)
-    np.add.at(ends, (at * lanes + lane) // width, 1)
-    turns = np.argsort(at * lanes + lane, kind="stable")
-    _spread(turns, opens, count, block == host[owner], lane, at, size, rank, ends, width, lanes)
+    moment = at.astype(np.int64) * lanes + lane
+    np.add.at(ends, moment // width, 1)
+    turns = np.argsort(moment, kind="stable")
+    del moment
+    _spread(turns, opens, count, own, lane, at, size, rank, ends, width, lanes)
     starts = np.cumsum(size) - size
-    return Pieces(lane[owner], at[owner] + starts - starts[opens][owner], block, rank, size)
+    starts -= starts[opens][owner]
+    starts += at[owner]
+    return Pieces(lane[owner], starts.astype(kind), block, rank, size)
 
 
 def new_blocks(pieces: Pieces) -> NDArray[np.bool_]:

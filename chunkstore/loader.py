@@ -290,6 +290,7 @@ class WindowLoader:
     def order(self, epoch: int) -> tuple[Population, EpochSchedule]:
         """Return the items of an epoch and their order; kept for the epoch that was asked for last."""
         if epoch not in self._schedules:
+            self._schedules = {}  # what was kept goes before the next is made
             items = population(self.index, self.blocks, self.sampling, seed=self.seed, epoch=epoch)
             made = EpochSchedule(
                 np.array([self._n_draws]) if self.plan.full else items.counts,

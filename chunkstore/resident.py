@@ -415,7 +415,7 @@ class Session:
         self.block, self.first = block, first
         self._ranges_of = ranges_of
         self.capacity = capacity
-        self._by_last = np.argsort(last, kind="stable")
+        self._by_last = np.argsort(last, kind="stable").astype(np.int32 if len(last) < 2**31 else np.int64)
         self._last = last[self._by_last]
         self._next = next_use(block)
         self._issued = 0

@@ -281,7 +281,9 @@ class Clock:
         return (batch * self.groups + self.turn[group]) * self.step + within
 
     def moments(self, group: int, draws: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the moments of draws of a group."""
+        """Return the moments of draws of a group; the draws themselves where they are the same."""
+        if self.groups == 1:
+            return draws - self.start[group] if self.start[group] else draws
         batch, within = np.divmod(draws - self.start[group], self.step)
         return (batch * self.groups + self.turn[group]) * self.step + within
 
@@ -315,16 +317,12 @@ class Turns:
             # ranks share the draws from where the clock starts, which another number of ranks may have set
             share = (rank + clock.start[g]) % world_size
             needs: Needs = schedule.needs(group=g, rank=share, world_size=world_size, start=clock.start[g])
-            keep = needs.first < clock.stop[g]
-            last = np.minimum(needs.last[keep], clock.stop[g] - 1)
-            parts.append(
-                (
-                    needs.piece[keep],
-                    needs.block[keep],
-                    clock.moments(g, needs.first[keep]),
-                    clock.moments(g, last),
-                )
-            )
+            piece, block, first, last = needs.piece, needs.block, needs.first, needs.last
+            keep = int(np.searchsorted(first, clock.stop[g]))  # ascending
+            last = np.minimum(last[:keep], clock.stop[g] - 1)
+            parts.append((piece[:keep], block[:keep], clock.moments(g, first[:keep]), clock.moments(g, last)))
+        if len(parts) == 1:
+            return cls(*parts[0])
         piece, block, first, last = (np.concatenate(c) for c in zip(*parts, strict=True))
         order = np.argsort(first, kind="stable")
         return cls(piece[order], block[order], first[order], last[order])
@@ -371,8 +369,8 @@ class NeededRanges:
         self._low[held] = index.locate(first[held]).start
         last = index.locate(first[held + 1] - 1)
         self._high[held] = last.start + np.minimum(last.room, span)
-        count = schedule.count[turns.piece]
-        self._few = count * span < (self._high - self._low)[turns.block]
+        below = -(-(self._high - self._low) // span)  # pieces of fewer windows read what these touch alone
+        self._few = schedule.count[turns.piece] < below[turns.block]
         self._known: dict[int, list[tuple[int, int]]] = {}
 
     def __call__(self, i: int) -> list[tuple[int, int]]:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from chunkstore.dealing import Pieces, crowding, deal, new_blocks, plan_visits
+from chunkstore.dealing import Pieces, crowding, deal, integers, new_blocks, plan_visits
 from chunkstore.errors import ConfigError
 from chunkstore.permute import TILE, derive_key, mix_keys, permute_many, permute_tile, sides, tile
 
@@ -105,9 +105,9 @@ class Blocks:
 class Needs:
     """Pieces in the order in which they are needed: arrays of one length."""
 
-    piece: NDArray[np.int64]
+    piece: NDArray[np.integer[Any]]
     """Index of the piece (a visit, or a part of one, in one lane)."""
-    block: NDArray[np.int64]
+    block: NDArray[np.integer[Any]]
     """The block that it needs."""
     first: NDArray[np.int64]
     """First draw of the group that needs it; ascending."""
@@ -219,7 +219,8 @@ class EpochSchedule:
     def draws_of(self, lane: NDArray[np.int64], item: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the draw that shows an item of a lane: the inverse of :meth:`lane_items`."""
         per = self.lanes_per_group
-        draws: NDArray[np.int64] = self.group_first[lane // per] + item * per + lane % per
+        draws: NDArray[np.int64] = np.multiply(item, per, dtype=np.int64)
+        draws += lane if self.lane_groups == 1 else self.group_first[lane // per] + lane % per
         return draws
 
     def cursor(self) -> Cursor:
@@ -301,7 +302,7 @@ class EpochSchedule:
         """
         per = self.lanes_per_group
         low, high = self._lane_first[group * per], self._lane_first[(group + 1) * per]
-        pieces = np.arange(low, high)
+        pieces = np.arange(low, high, dtype=np.int32 if high < 2**31 else np.int64)
         if self.shuffle and world_size > 1:
             if per % world_size:
                 raise ConfigError(
@@ -309,14 +310,17 @@ class EpochSchedule:
                     f"multiple of lane_groups x world_size = {self.lane_groups * world_size}"
                 )
             pieces = pieces[self.lane[pieces] % per % world_size == rank]
-        base = self.group_first[group]
-        last = self.draws_of(self.lane[pieces], self.at[pieces] + self.count[pieces] - 1) - base
-        going = last >= start
-        pieces, last = pieces[going], last[going]
-        first = self.draws_of(self.lane[pieces], self.at[pieces]) - base
+        first = self.draws_of(self.lane[pieces], self.at[pieces])
+        first -= self.group_first[group]
         order = np.argsort(first, kind="stable")
-        pieces = pieces[order]
-        return Needs(pieces, self.block[pieces], np.maximum(first[order], start), last[order])
+        first, pieces = first[order], pieces[order]
+        del order
+        last = np.multiply(self.count[pieces], per, dtype=np.int64)
+        last += first - per
+        if start > 0:
+            going = last >= start
+            pieces, first, last = pieces[going], np.maximum(first[going], start), last[going]
+        return Needs(pieces, self.block[pieces], first, last)
 
 
 def group_offsets(n_draws: int, groups: int) -> NDArray[np.int64]:
@@ -342,7 +346,9 @@ def _in_order(first: NDArray[np.int64], group_first: NDArray[np.int64]) -> Piece
     begin, count = edges[:-1], np.diff(edges)
     lane = np.searchsorted(group_first, begin, side="right") - 1
     block = np.searchsorted(first, begin, side="right") - 1
-    return Pieces(lane, begin - group_first[lane], block, begin - first[block], count)
+    pieces = Pieces(lane, begin - group_first[lane], block, begin - first[block], count)
+    kind = integers(len(first), int(np.diff(group_first).max()))
+    return Pieces(*(column.astype(kind) for column in pieces))
 
 
 @njit(cache=True, nogil=True)

@@ -304,3 +304,26 @@ def test_lanes_that_ranks_or_groups_cannot_share_are_refused():
 
 def test_groups_share_draws_evenly():
     assert group_offsets(10, 3).tolist() == [0, 4, 7, 10]
+
+
+def test_pieces_take_twenty_bytes_each_where_their_numbers_are_small():
+    schedule = EpochSchedule(np.full(5000, 400), key=0, lanes=16, passes=4)
+    held = sum(column.nbytes for column in schedule.pieces)
+    assert held == 20 * len(schedule.at)
+
+
+def test_numbers_that_need_64_bits_have_them():
+    """A lane of 3 * 10**9 items; blocks of 10**9, one of them interrupted by blocks of 1."""
+    sizes = np.array([10**9] * 12 + [1] * 6)
+    for lanes in (1, 4):
+        schedule = EpochSchedule(sizes, key=3, lanes=lanes)
+        visited = np.bincount(schedule.block, weights=schedule.count, minlength=18)
+        assert visited.tolist() == sizes.tolist()
+        draws = np.concatenate([np.arange(1000), np.arange(schedule.n_draws - 1000, schedule.n_draws)])
+        items, piece = schedule.items(draws)
+        edges = np.concatenate([[0], np.cumsum(sizes)])
+        assert (np.searchsorted(edges, items, side="right") - 1 == schedule.block[piece]).all()
+        assert len(np.unique(items)) == 2000
+        needs = schedule.needs()
+        assert needs.last.max() == schedule.n_draws - 1
+        assert (needs.last >= needs.first).all()

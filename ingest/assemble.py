@@ -17,6 +17,7 @@ import numpy as np
 
 from chunkstore.errors import IngestError
 from ingest.exchange import SegmentRef
+from ingest.folder import LocalFolder
 from ingest.merge_sorted import LazyTimes, split_at
 from ingest.scratch import SegmentReader
 from ingest.stage import LOST
@@ -123,12 +124,13 @@ class Assembly:
         *,
         time_field: str | None,
         take: Callable[[tuple[int, ...], np.dtype[Any]], np.ndarray],
+        give: Callable[[np.ndarray], None],
     ) -> None:
         self.slices = slices
         self.folder = folder
         self.start, self.stop = start, stop
         self._time = time_field
-        self._take = take
+        self._take, self._give = take, give
         #: segment -> (rows, obs from the start of the shard, lengths) of runs
         self.runs: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         #: segment -> (rows, obs from the start of the shard) of single rows
@@ -288,6 +290,53 @@ class Assembly:
         if out is None:
             raise IngestError(f"no slice of scratch holds {name!r}; the plan and scratch disagree")
         return out
+
+    def chunks(self, name: str, spec: FieldSpec | None, step: int) -> Iterator[np.ndarray]:
+        """Assemble one column of the shard in pieces of ``step`` rows, each good until the next is asked for.
+
+        Long runs are gathered piece by piece, while they are in the cache; short or merged ones all at once.
+        """
+        n = self.stop - self.start
+        local = isinstance(self.folder, LocalFolder)  # of others a whole column is one request a segment
+        runs = self._in_order() if local and not self.single else None
+        if runs is None:
+            whole = self.column(name, spec)
+            for low in range(0, n, step):
+                yield whole[low : low + step]
+            self._give(whole)
+            return
+        obs, rows, lengths, segments = runs
+        out: np.ndarray | None = None if spec is None else self._take(spec.shape(min(step, n)), spec.np_dtype)
+        for low in range(0, n, step):
+            high = min(low + step, n)
+            at = int(np.searchsorted(obs, low, side="right")) - 1
+            while at < obs.size and obs[at] < high:
+                begin, end = int(obs[at]), int(obs[at] + lengths[at])
+                a, b = max(begin, low), min(end, high)
+                row, segment = int(rows[at]) + a - begin, int(segments[at])
+                values, base = self._column(segment, name, row, row + b - a)
+                values = values[row - base : row - base + b - a]
+                self._reader(segment).check_run(name, values, row)
+                if out is None:
+                    out = self._take((min(step, n), *values.shape[1:]), values.dtype)
+                out[a - low : b - low] = values
+                at += 1
+            assert out is not None  # rows() has counted them
+            yield out[: high - low]
+        self._kept.clear()
+        if out is not None:
+            self._give(out)
+
+    def _in_order(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
+        """Return (obs, row, rows, segment) of all runs by obs; None where most are short."""
+        if not self.runs:
+            return None
+        segments = np.repeat(list(self.runs), [rows.size for rows, _, _ in self.runs.values()])
+        rows, obs, lengths = (np.concatenate(found) for found in zip(*self.runs.values(), strict=True))
+        if int(lengths.sum()) < SHORT_RUN * lengths.size:
+            return None
+        order = np.argsort(obs)
+        return obs[order], rows[order], lengths[order], segments[order]
 
     def _check(self, name: str, values: np.ndarray, segment: int, base: int) -> None:
         reader = self._reader(segment)

@@ -130,6 +130,18 @@ class SegmentReader:
             "anew"
         )
 
+    def check_run(self, name: str, values: np.ndarray, row: int) -> None:
+        """Compare with its sum every page of a column that ``values``, which begin at ``row``, touch."""
+        ref = self.ref
+        _, dtype, items, _ = ref.columns[name]
+        step = page_rows(np.dtype(dtype).itemsize * max(1, items))
+        good = self._good.get(name)
+        first, last = row // step, (row + len(values) - 1) // step
+        if ref.sums is None or (good is not None and good[first : last + 1].all()):
+            return
+        whole, base = self.column(name, first * step, min(ref.rows, (last + 1) * step))
+        self.check(name, whole, base, np.array([row]), np.array([len(values)]))
+
     def check(
         self, name: str, values: np.ndarray, base: int, rows: np.ndarray, lengths: np.ndarray | None = None
     ) -> None:

@@ -13,6 +13,7 @@ import threading
 import time
 import zipfile
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -431,7 +432,15 @@ def write_staged(job: Job, task: StagedTask) -> dict[str, Any]:
     try:
         for shard in range(*task.shards):
             start, stop = _layout(job).shard_range(shard)
-            scratch = Assembly(slices, folder, start, stop, time_field=job.time_field, take=_buffers.take)
+            scratch = Assembly(
+                slices,
+                folder,
+                start,
+                stop,
+                time_field=job.time_field,
+                take=_buffers.take,
+                give=_buffers.give,
+            )
             wanted = stop - start
             if scratch.rows() != wanted:
                 raise IngestError(
@@ -469,20 +478,13 @@ def _assembled(shard: _Shard, scratch: Assembly, borders: np.ndarray) -> dict[st
     del times, watched
     step = _layout(job).chunk
     for spec in job.fields:
-        values = scratch.column(spec.name, spec)
-        mask = scratch.column(mask_name(spec.name), None) if has_mask(spec) else None
-        for at in range(0, len(values), step):
-            some = slice(at, at + step)
-            add_chunks(
-                shard.ready(
-                    spec,
-                    values[some],
-                    None if mask is None else mask[some],
-                    None if lost is None else lost[some],
-                )
-            )
-        for held in (values, mask):
-            if held is not None:
-                _buffers.give(held)
+        pieces = scratch.chunks(spec.name, spec, step)
+        count = -(-(shard.stop - shard.start) // step)
+        masks = scratch.chunks(mask_name(spec.name), None, step) if has_mask(spec) else repeat(None, count)
+        at = 0
+        for values, mask in zip(pieces, masks, strict=True):
+            gone = None if lost is None else lost[at : at + len(values)]
+            add_chunks(shard.ready(spec, values, mask, gone))
+            at += len(values)
         shard.store(spec)
     return shard.receipt

@@ -443,6 +443,15 @@ def _key_column(path: str, by_path: Mapping[str, Leaf], what: str, taken: set[st
     )
 
 
+def _label(path: str, by_path: Mapping[str, Leaf], taken: set[str]) -> KeyColumn:
+    """Make the column of a label; words have a second array, of their codes."""
+    label = _key_column(path, by_path, "label", taken)
+    if f"{label.name}_code" in taken:
+        label = replace(label, name=f"{label.name}_")
+    taken |= {label.name, f"{label.name}_code"}
+    return label
+
+
 def _unknown(path: str, what: str, paths: Iterable[str]) -> str:
     every = list(paths)
     near = difflib.get_close_matches(path, every, n=3)
@@ -477,7 +486,7 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
         by_path.setdefault(leaf.path, leaf)
     taken: set[str] = set()
     keys = tuple(_key_column(p, by_path, "sequence key", set()) for p in options.sequence_key)
-    labels = tuple(_key_column(p, by_path, "label", taken) for p in options.labels)
+    labels = tuple(_label(p, by_path, taken) for p in options.labels)
     names = set(options.sequence_key) | set(options.labels)
     wanted = options.fields
     texts = [p for p in options.cut_on if p in by_path and _is_text(by_path[p])]
@@ -499,6 +508,9 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
                 raise UnknownNameError(_unknown(name, what, by_path))
     columns: list[Column] = []
     left: dict[str, str] = {}
+    for leaf in every:
+        if by_path[leaf.path] is not leaf:
+            left[f"{leaf.path} (again)"] = "another field goes by that path"
     for path, leaf in by_path.items():
         explicit = path in extra or (wanted is not None and path in wanted)
         if wanted is not None and not inside(path, wanted) and path not in extra:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ingest.sources.avro.columns import KeyColumn, Plan
     from ingest.sources.avro.decoded import Decoded
 
-__all__ = ["RowMaker", "join_codes"]
+__all__ = ["RowMaker", "join_codes", "null_marks"]
 
 _GAP_BYTES = 16 << 20
 
@@ -98,11 +98,20 @@ def _number_of(value: Any) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True)
 
 
+def null_marks(plan: Plan, cut_on: Sequence[str]) -> dict[str, str]:
+    """Name what tells nulls from values in the fields that cut sequences: a null is stored as some value.
+
+    Returns the name of a column that comes with the rows and is not stored, by the field's name.
+    """
+    return {c.name: f"{c.name}__null" for c in plan.columns if c.masked and c.path in cut_on}
+
+
 class RowMaker:
     """Makes the batches of one part."""
 
-    def __init__(self, part: Part, plan: Plan, *, placed: bool) -> None:
+    def __init__(self, part: Part, plan: Plan, *, placed: bool, cut_on: Sequence[str] = ()) -> None:
         self.part, self.plan, self.placed = part, plan, placed
+        self.nulls = null_marks(plan, cut_on)
         self.row = int(part.payload.get("row", 0))
 
     def gap(self, rows: int) -> Iterator[Batch]:
@@ -121,7 +130,10 @@ class RowMaker:
             out[c.name] = blank(c, rows)
             if c.masked:
                 out[f"{c.name}_valid"] = np.zeros(rows, bool)
-        return out | {k.name: np.zeros(rows, np.int64) for k in self.plan.cuts}
+        marks = dict.fromkeys(self.nulls.values())
+        return out | {
+            name: np.zeros(rows, np.int64) for name in [k.name for k in self.plan.cuts] + list(marks)
+        }
 
     def batch(self, decoded: Decoded, counts: np.ndarray, bad: np.ndarray, faults: list[Fault]) -> Batch:
         """Make one batch of some consecutive blocks.
@@ -157,6 +169,9 @@ class RowMaker:
                 columns = {name: values[keep] for name, values in columns.items()}
         if self.plan.cuts and not self.plan.per_record:
             columns = columns | self._cuts(decoded, keep)
+        if self.nulls:
+            marks = {m: (~columns[f"{c}_valid"]).astype(np.int64) for c, m in self.nulls.items()}
+            columns = columns | marks
         if self.placed:
             return self._placed(decoded, columns, records, lost, faults)
         numbers = np.arange(first_row, first_row + records)

@@ -28,7 +28,7 @@ from ingest.sources.avro.inputs import open_input
 from ingest.sources.avro.options import AvroOptions
 from ingest.sources.avro.parts import KEYED_ROWS, PartTable
 from ingest.sources.avro.peek import array_lengths
-from ingest.sources.avro.rows import RowMaker
+from ingest.sources.avro.rows import RowMaker, null_marks
 from ingest.sources.avro.survey import believed, limits_of, lost_rows, survey_file
 
 if TYPE_CHECKING:
@@ -183,7 +183,8 @@ class AvroSource:
             name = self._time_name(plan)
             step = time_step(gap, next(c for c in plan.columns if c.name == name))
         texts = {".".join(k.steps): k.name for k in plan.cuts}
-        return CutRule(tuple(texts.get(p) or self._column_name(plan, p) for p in self.options.cut_on), step)
+        names = [texts.get(p) or self._column_name(plan, p) for p in self.options.cut_on]
+        return CutRule((*names, *null_marks(plan, self.options.cut_on).values()), step)
 
     def lengths(
         self,
@@ -367,7 +368,7 @@ class _Reading:
         self.placed = owner.placed
         self.arena: bytearray | None = None
         """Room for decompressed blocks, used again and again."""
-        self.maker = RowMaker(part, plan, placed=owner.placed)
+        self.maker = RowMaker(part, plan, placed=owner.placed, cut_on=owner.options.cut_on)
 
     def batches(self) -> Iterator[Batch]:
         """Yield the batches of the part."""

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import chunkstore
+import ingest
 from chunkstore.errors import ConfigError, InputError, SourceChangedError, UnknownNameError, UnsupportedError
 from ingest.protocol import Source
 from ingest.sources.avro import CODES, AvroSource
@@ -376,7 +378,7 @@ def test_a_cut_rule_is_in_the_unit_of_the_time(avro, tmp_path):
         [path]
     )
     assert (scan.cut.on_change, scan.cut.max_gap, scan.order, scan.time_field) == (
-        ("n",),
+        ("n", "n__null"),  # a null is stored as some value, and is none
         2_500_000,
         "sort",
         "t",
@@ -631,3 +633,61 @@ def test_the_scan_prefers_keys_that_are_never_null_and_names_inputs_as_they_were
     path.write_bytes(avro.bytes({"type": "record", "name": "R", "fields": fields}, rows))
     command = describe([str(path)], inputs=["my readings"]).command
     assert command == "chunkstore ingest avro 'my readings' -o OUT.zarr --sequence-key device"
+
+
+@pytest.mark.parametrize("decoder", ["kernel", "fastavro"])
+@pytest.mark.parametrize(
+    "per",
+    [
+        {"sequence_per": "file"},
+        {"sequence_per": "all"},
+        {"sequence_key": "k", "time": "t", "on_disorder": "sort"},
+    ],
+)
+@pytest.mark.parametrize(
+    ("kind", "values"), [("int", [0, None, None, 0, 5]), ("boolean", [False, None, None, False, True])]
+)
+def test_a_null_is_another_value_than_what_stands_for_it_where_sequences_are_cut(
+    avro, tmp_path, decoder, per, kind, values
+):
+    fields = [{"name": "k", "type": "string"}, {"name": "t", "type": "int"}]
+    fields += [{"name": "flag", "type": ["null", kind]}]
+    records = [{"k": "s", "t": t, "flag": v} for t, v in enumerate(values)]
+    if "sequence_key" in per:
+        records.reverse()
+    (tmp_path / "a.avro").write_bytes(avro.bytes({"type": "record", "name": "R", "fields": fields}, records))
+    result = ingest.ingest_avro(
+        tmp_path / "a.avro", tmp_path / "o.zarr", cut_on="flag", decoder=decoder, workers=0, **per
+    )
+    assert result.exit_code == 0
+    store = chunkstore.open_store(tmp_path / "o.zarr")
+    assert store.sequences.rowsize.tolist() == [1, 2, 1, 1]
+    assert "flag__null" not in store.fields
+
+
+@pytest.mark.parametrize("labels", ["kind", "kind,kind_code", "kind_code,kind"])
+def test_a_field_named_like_the_codes_of_a_label_ends_no_job(avro, tmp_path, labels):
+    fields = [{"name": n, "type": t} for n, t in (("k", "int"), ("kind", "string"), ("kind_code", "string"))]
+    fields += [{"name": "x", "type": "double"}]
+    if labels == "kind":
+        fields[2]["type"] = "int"
+    other = 3 if labels == "kind" else "w"
+    schema = {"type": "record", "name": "R", "fields": fields}
+    (tmp_path / "a.avro").write_bytes(
+        avro.bytes(schema, [{"k": 1, "kind": "a", "kind_code": other, "x": 0.5}])
+    )
+    result = ingest.ingest_avro(
+        tmp_path / "a.avro", tmp_path / "o.zarr", sequence_key="k", labels=labels, workers=0
+    )
+    assert result.exit_code == 0
+
+
+def test_two_fields_of_one_path_are_not_lost_without_a_word(avro, tmp_path):
+    inner = {"type": "record", "name": "Q", "fields": [{"name": "b", "type": "int"}]}
+    fields = [{"name": "a.b", "type": "int"}, {"name": "a", "type": inner}]
+    schema = {"type": "record", "name": "R", "fields": fields}  # a dot in a name is not allowed, and met
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.container(json.dumps(schema), [(1, avro.zigzag(1) + avro.zigzag(2))]))
+    got = avro.read(path, sequence_per="file")
+    assert got.columns["a.b"].tolist() == [1]
+    assert "a.b (again)" in got.scan.attrs["avro_fields_left"]

@@ -24,6 +24,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -77,15 +78,17 @@ def block(seed: int, devices: int, start: int) -> bytes:
     return out.getvalue()
 
 
-def avro_file(path: Path, blocks: int, seed: int, devices: int = 4) -> Path:
+def avro_file(path: Path, blocks: int, seed: int, devices: int = 4, codec: str = "null") -> Path:
     """A container of one block repeated: it decodes like any other, and is made at the speed of the disk."""
     if path.exists():
         return path
     head = b"Obj\x01" + zigzag(2)
-    for key, value in (("avro.schema", json.dumps(SCHEMA).encode()), ("avro.codec", b"null")):
+    for key, value in (("avro.schema", json.dumps(SCHEMA).encode()), ("avro.codec", codec.encode())):
         head += zigzag(len(key)) + key.encode() + zigzag(len(value)) + value
     head += zigzag(0) + SYNC
     data = block(seed, devices, 1_600_000_000_000)
+    if codec == "deflate":
+        data = zlib.compress(data, 6, -15)
     whole = zigzag(BLOCK_ROWS) + zigzag(len(data)) + data + SYNC
     partial = path.with_suffix(".partial")
     with partial.open("wb") as out:
@@ -96,10 +99,10 @@ def avro_file(path: Path, blocks: int, seed: int, devices: int = 4) -> Path:
     return path
 
 
-def avro_inputs(decoded: int, files: int) -> list[str]:
-    place = folder("avro")
+def avro_inputs(decoded: int, files: int, codec: str = "null") -> list[str]:
+    place = folder("avro" if codec == "null" else f"avro-{codec}")
     blocks = max(1, decoded // files // (ROW_BYTES * BLOCK_ROWS))
-    return [str(avro_file(place / f"b{blocks}-{i}.avro", blocks, i)) for i in range(files)]
+    return [str(avro_file(place / f"b{blocks}-{i}.avro", blocks, i, codec=codec)) for i in range(files)]
 
 
 def audio_inputs(seconds: int, files: int) -> list[str]:
@@ -258,6 +261,7 @@ def overhead(quick: bool) -> dict:
     import ingest
     from chunkstore.skeleton import StoreSkeleton
     from ingest import folder as folders
+    from ingest import write
     from ingest.sources.avro import AvroSource
 
     spent: dict[str, float] = {}
@@ -289,7 +293,8 @@ def overhead(quick: bool) -> dict:
 
         owner.read = read
 
-    timed(StoreSkeleton, "write_shard")
+    timed(StoreSkeleton, "store_shard")
+    timed(write, "add_chunks")
     timed_read(AvroSource)
     plain_stream = folders.LocalFolder.put_stream
 
@@ -306,9 +311,11 @@ def overhead(quick: bool) -> dict:
     folders.LocalFolder.put_stream = put_stream
     found = {}
     size = 512 * MIB if quick else 2048 * MIB
-    inputs = avro_inputs(size, 8)
     out = folder("out") / "o.zarr"
-    for name, asked in (("placed", AVRO), ("staged", KEYED)):
+    jobs = [(w, a, c) for c in ("null", "deflate") for w, a in (("placed", AVRO), ("staged", KEYED))]
+    for way, asked, codec in jobs:
+        name = f"{way}, {codec}"
+        inputs = avro_inputs(size, 8, codec)
         for turn in range(2):  # the first compiles the kernel
             spent.clear()
             some = inputs[:1] if turn == 0 else inputs

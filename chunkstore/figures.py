@@ -126,16 +126,24 @@ def histogram(
         width = np.maximum(steps.astype(np.int64), 1)  # plotly measures dates in milliseconds
         ranges = [f"{a} to {b}".replace("T", " ") for a, b in itertools.pairwise(_rounded(times))]
     else:
-        middle = np.sqrt(edges[:-1] * edges[1:]) if log else (edges[:-1] + edges[1:]) / 2
-        width = None if log else np.diff(edges)
+        middle = (edges[:-1] + edges[1:]) / 2
+        width = np.diff(edges)
         ranges = [f"{a:.4g} to {b:.4g}" for a, b in itertools.pairwise(edges)]
-    trace = go.Bar(
-        x=middle,
-        y=counts,
-        width=width,
-        customdata=ranges,
-        hovertemplate="%{customdata}: %{y:,}<extra></extra>",
-        marker_line_width=0,
+    hover = "%{customdata}: %{y:,}<extra></extra>"
+    trace = (
+        go.Scatter(  # plotly's bars have no width of their own on such an axis
+            x=edges,
+            y=[*counts, counts[-1]],
+            mode="lines",
+            line={"shape": "hv", "width": 1},
+            fill="tozeroy",
+            customdata=[*ranges, ranges[-1]],
+            hovertemplate=hover,
+        )
+        if log
+        else go.Bar(
+            x=middle, y=counts, width=width, customdata=ranges, hovertemplate=hover, marker_line_width=0
+        )
     )
     layout: dict[str, Any] = {"bargap": 0}
     if edges.dtype.kind == "M":
@@ -171,7 +179,9 @@ def bars(
         for name, values in series.items()
     ]
     height = 90 + 22 * len(shown) * max(1, len(series))
+    few = max((v for values in series.values() for v in values), default=0) <= 5
     layout = {
+        "xaxis": {"dtick": 1 if few else None},  # there is no half of a sequence
         "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
         "showlegend": len(series) > 1,
         "bargap": 0.25,

@@ -8,7 +8,7 @@ figures from :mod:`chunkstore.figures`, numbers from :mod:`chunkstore.info`; the
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -283,28 +283,32 @@ def _field_figure(store: ChunkStore, name: str) -> Figure:
             envelope={"mean": (mean - std, mean + std)},
             note=sample.note,
         )
-    if spec.categories is not None:
-        counts = np.bincount(sample.values.astype(np.int64), minlength=len(spec.categories))
+    words = ("false", "true") if spec.dtype == "bool" else spec.categories
+    if words is not None:
+        counts = np.bincount(sample.values.astype(np.int64), minlength=len(words))
         order = np.argsort(-counts, kind="stable")[:25]
         return figures.bars(
-            [spec.categories[i] for i in order],
+            [words[i] for i in order],
             {"obs": counts[order].tolist()},
             name,
             x="obs",
             note=sample.note,
         )
     clock = info.is_time(spec.units)
-    values = sample.values
-    if spec.scale_factor is not None:  # the quantity that the integers stand for, as in the table
-        values = values * spec.scale_factor
-    h = survey.histogram(values, linear=clock)
-    dates = info.dates_of(spec.units, h.edges) if spec.units and clock else None
+    h = survey.histogram(sample.values, linear=clock)
+    edges = h.edges
+    if spec.units and clock:
+        dates = info.dates_of(spec.units, edges)
+        edges = edges if dates is None else dates
+    elif spec.scale_factor is not None:  # the quantity that the integers stand for, as in the table
+        edges = edges * spec.scale_factor
+        h = h if spec.scale_factor > 0 else replace(h, log=False)
     note = sample.note
     if h.beyond:
         note += ("; " if note else "") + f"{h.beyond:,} values lie outside what is drawn"
     return figures.histogram(
         h.counts,
-        h.edges if dates is None else dates,
+        edges,
         _titled(spec),
         x=info.told_units(spec.units),
         log=h.log,

@@ -50,8 +50,9 @@ def fill_windows(section: Section, store: ChunkStore, names: list[str], options:
         total = loader.n_windows
         batch = next(iter(loader.batches(0)), None)
     of = f" of part {options.split!r}" if options.split else ""
+    every = "at each obs" if options.stride == 1 else f"every {options.stride:,} obs"
     section.text.append(
-        f"Windows of {options.window:,} obs, one every {options.stride:,}: {total:,}{of}. "
+        f"{total:,} windows{of} of {options.window:,} obs, one {every}. "
         "Drawn here are the first of a shuffled epoch."
     )
     if batch is None:

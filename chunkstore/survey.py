@@ -139,7 +139,11 @@ def histogram(
         inner = np.quantile(finite, [tails, 1 - tails]).tolist()
         if inner[1] > inner[0] and (high - low) > 4 * (inner[1] - inner[0]):
             low, high = inner
-        edges = np.linspace(low, high, bins + 1)
+        if values.dtype.kind in "iu" and high - low < 1000 * bins:  # as many whole numbers in each bin
+            step = -(-(high - low + 1) // bins)
+            edges = np.arange(np.floor(low) - 0.5, high + step, step)
+        else:
+            edges = np.linspace(low, high, bins + 1)
     counts, edges = np.histogram(finite.astype(np.uint8) if finite.dtype == bool else finite, edges)
     return Histogram(
         counts,

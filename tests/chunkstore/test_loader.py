@@ -323,6 +323,21 @@ def test_a_block_that_is_resident_is_not_decoded_again():
     assert 16 <= loads <= 3 * 16
 
 
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_a_long_block_that_short_ones_interrupt_stays_where_it_is(lanes):
+    # 160 blocks, four of five with 3 windows, the others with 57: visits to those are interrupted, and go on
+    tiny = np.random.default_rng(0).random(160) < 0.8
+    gaps = [(64 * i + 10, 64 * (i + 1)) for i in np.flatnonzero(tiny)]
+    store = MemoryStore([64 * 160], chunk=64, gaps=gaps)
+    least = (lanes + 2) * (64 + 7) * 4
+    with WindowLoader(
+        store, WindowSpec(8), fields=["a"], batch_size=16, lanes=lanes, passes=1, memory_limit=least
+    ) as loader:
+        assert sum(len(check_batch(b, 8)) for b in loader.batches(0)) == loader.n_windows
+        assert len(loader.schedule(0).at) > 160 + 100
+        assert loader.counters.loads <= 160 + 2 * lanes
+
+
 def test_what_is_behind_a_block_is_copied_from_its_neighbour_where_that_is_resident():
     store = MemoryStore([400], chunk=16)  # 25 blocks of a chunk, and 3 obs of the next
     with WindowLoader(

@@ -262,7 +262,7 @@ def merge(  # noqa: PLR0917 # the last two are how it calls itself
 
 
 def _aliases(a: Node, b: Node) -> tuple[str, ...]:
-    extra = () if same_name(b, a) else (b.name,)
+    extra = () if not b.name or (a.name and same_name(b, a)) else (b.name,)
     return tuple(dict.fromkeys((*a.aliases, *b.aliases, *extra)))
 
 

@@ -38,6 +38,7 @@ class _Missing:
 
 
 MISSING = _Missing()
+_UNNAMED = "Unnamed"
 MAX_SCHEMA = 16 << 20
 MAX_NODES = 200_000
 MAX_NESTING = 100
@@ -207,22 +208,22 @@ class _Parser:
 
     def define(self, raw: dict[str, Any], kind: str, space: str) -> Node:
         name = raw.get("name")
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str):
             raise SchemaError(f"a {kind} has no name")
-        if "." not in name:
+        if name and "." not in name:
             own = raw.get("namespace", space)
             name = f"{own}.{name}" if isinstance(own, str) and own else name
         if name in self.names:  # generators repeat what is the same; another type of the name is an error
             if self.written[name] == _bare(raw):
                 return self.names[name]
             raise SchemaError(f"the type {name[:200]!r} is defined twice, and not as the same")
-        self.written[name] = _bare(raw)
         space = name.rpartition(".")[0]
         node = Node("record" if kind == "error" else kind, name=name, doc=_text(raw.get("doc")))
         node.aliases = tuple(
             a if "." in a or not space else f"{space}.{a}" for a in _strings(raw.get("aliases"))
         )
-        self.names[name] = node
+        if name:  # some writers leave it empty: nothing refers to such a type
+            self.names[name], self.written[name] = node, _bare(raw)
         if kind == "fixed":
             size = _number(raw.get("size"))
             if size is None or size < 0:
@@ -361,18 +362,18 @@ def to_json(node: Node, seen: dict[str, Node] | None = None) -> Any:
             return kind
         out = {"type": kind, "logicalType": node.logical}
     else:
-        name, number = node.name, 1
+        name, number = node.name or _UNNAMED, 1
         while name in seen and not alike(seen[name], node):
             number += 1
-            name = f"{node.name}__{number}"
+            name = f"{node.name or _UNNAMED}__{number}"
         if name in seen:
             return name
         seen[name] = node
         out = {"type": kind, "name": name}
         if "." not in name:  # it must not fall into an enclosing namespace
             out["namespace"] = ""
-        if node.aliases or name != node.name:
-            out["aliases"] = [*node.aliases, *([node.name] if name != node.name else [])]
+        if own := [*node.aliases, *([node.name] if node.name and name != node.name else [])]:
+            out["aliases"] = own
         if kind == "fixed":
             out["size"] = node.size
         elif kind == "enum":
@@ -449,9 +450,10 @@ def matches(writer: Node, reader: Node) -> bool:
 
 
 def same_name(writer: Node, reader: Node) -> bool:
-    """Whether two named types go by the same name."""
+    """Whether two named types go by the same name; one without a name is like any."""
     return (
-        writer.short == reader.short
+        not (writer.short and reader.short)
+        or writer.short == reader.short
         or writer.name in reader.aliases
         or any(a.rpartition(".")[2] == writer.short for a in reader.aliases)
     )

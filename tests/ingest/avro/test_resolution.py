@@ -510,3 +510,24 @@ def test_integers_of_an_array_that_a_file_lacks_are_nulls_and_not_zeros(avro, tm
     assert got.columns["a"].tolist() == [1, 2, 5]
     assert got.columns["b"].tolist() == [3, 4, 0]
     assert got.columns["b_valid"].tolist() == [True, True, False]
+
+
+@BOTH
+def test_records_whose_name_was_left_empty_are_read_and_united(avro, tmp_path, decoder):
+    # as one data frame library writes them: "" for the table, and for each structure in it
+    inner, other = (rec((n, "long", {}), name="") for n in "pq")
+    first = rec(("a", inner, {}), ("b", ["null", other], {}), ("x", "int", {}), name="")
+    z = avro.zigzag
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.container(json.dumps(first), [(2, z(1) + z(1) + z(2) + z(3) + z(4) + z(0) + z(5))]))
+    got = avro.read(path, sequence_per="file", decoder=decoder)
+    assert not got.faults
+    assert got.columns["a.p"].tolist() == [1, 4]
+    assert (got.columns["b.q"].tolist(), got.columns["b.q_valid"].tolist()) == ([2, 0], [True, False])
+    assert got.columns["x"].tolist() == [3, 5]
+    named = rec(("a", rec(("p", "long", {}), name="In"), {}), ("x", "long", {}), name="Out")
+    (tmp_path / "b.avro").write_bytes(avro.bytes(named, [{"a": {"p": 7}, "x": 8}]))
+    both = avro.read([path, tmp_path / "b.avro"], sequence_per="file", on_drift="union", decoder=decoder)
+    assert not both.faults
+    assert both.columns["a.p"].tolist() == [1, 4, 7]
+    assert both.columns["x"].tolist() == [3, 5, 8]

@@ -585,10 +585,11 @@ def _work(session: Session) -> None:
             session.residency.lock.notify_all()
 
 
-def next_use(block: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for each piece the next piece that needs the same block, or NEVER."""
-    order = np.argsort(block, kind="stable")
-    out = np.full(len(block), NEVER, np.int64)
-    same = block[order[1:]] == block[order[:-1]]
-    out[order[:-1][same]] = order[1:][same]
+def next_use(block: NDArray[Any]) -> NDArray[Any]:
+    """Return for each piece the next piece that needs the same block, or a number beyond all pieces."""
+    kind = np.int32 if len(block) < 2**31 else np.int64
+    order = np.argsort(block, kind="stable").astype(kind)
+    out = np.full(len(block), np.iinfo(kind).max, kind)
+    same = np.flatnonzero(np.diff(block[order]) == 0)
+    out[order[same]] = order[same + 1]
     return out

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
+from chunkstore.dealing import integers
 from chunkstore.sampling import Population
 from chunkstore.state import Position
 
@@ -300,12 +301,14 @@ class Clock:
 
 
 class Turns:
-    """Pieces that an iteration needs, in the order of need, by moment."""
+    """Pieces that an iteration needs, in the order of need, by moment; int32 where that holds them."""
 
     __slots__ = ("block", "first", "last", "piece")
 
     def __init__(self, piece: Any, block: Any, first: Any, last: Any) -> None:
-        self.piece, self.block, self.first, self.last = piece, block, first, last
+        kind = integers(int(last.max(initial=0)) + 2)
+        self.piece, self.block = piece, block
+        self.first, self.last = first.astype(kind, copy=False), last.astype(kind, copy=False)
 
     @classmethod
     def of(

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 import numpy as np
 
+from chunkstore.errors import IngestError
 from chunkstore.places import ObjectPlace
 from ingest.inputs import is_url
 
@@ -81,7 +83,22 @@ class LocalFolder:
         self.url = os.path.abspath(url.removeprefix("file://"))
 
     def _path(self, name: str) -> str:
-        return os.path.join(self.url, *name.split("/"))
+        """Return the path of an object. Links laid inside would lead what we write elsewhere."""
+        path = os.path.join(os.path.realpath(self.url), *name.split("/"))
+        if os.path.realpath(path) != path:
+            raise IngestError(
+                f"{self.url}/{name} is a symbolic link or lies behind one; remove it, or start anew with "
+                "--overwrite"
+            )
+        return path
+
+    def _open(self, name: str) -> BinaryIO:
+        """Open a file to read it; a pipe, which would never open or never end, is none."""
+        handle = os.open(self._path(name), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise IngestError(f"{self.url}/{name} is not a file; remove it, or start anew with --overwrite")
+        return os.fdopen(handle, "rb")
 
     def put(self, name: str, data: bytes) -> None:
         """Write an object whole, in place of one that is there."""
@@ -101,6 +118,10 @@ class LocalFolder:
             os.replace(temporary, path)
         except BaseException as error:
             Path(temporary).unlink(missing_ok=True)
+            if isinstance(error, IsADirectoryError):
+                raise IngestError(
+                    f"{self.url}/{name} is a folder, where a file is to be; remove it"
+                ) from error
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = folder  # a write does not say where: which disk is full?
             raise
@@ -124,11 +145,12 @@ class LocalFolder:
 
     def get(self, name: str) -> bytes:
         """Return an object, or raise ``FileNotFoundError``."""
-        return Path(self._path(name)).read_bytes()
+        with self._open(name) as file:
+            return file.read()
 
     def open(self, name: str) -> BinaryIO:
         """Open an object to read it, or raise ``FileNotFoundError``."""
-        return Path(self._path(name)).open("rb")
+        return self._open(name)
 
     def array(self, name: str, offset: int, dtype: np.dtype[Any], count: int) -> np.ndarray:
         """Return ``count`` values that begin at byte ``offset``, read only when touched."""
@@ -170,11 +192,11 @@ class LocalFolder:
 
     def delete(self, name: str) -> None:
         """Remove an object; nothing happens if there is none."""
-        Path(self._path(name)).unlink(missing_ok=True)
+        Path(self.url, *name.split("/")).unlink(missing_ok=True)  # a link itself, not what it leads to
 
     def delete_all(self, prefix: str = "") -> None:
         """Remove every object under ``prefix``, and the emptied folders."""
-        path = self._path(prefix) if prefix else self.url
+        path = os.path.join(self.url, *prefix.split("/")) if prefix else self.url
         if os.path.islink(path):
             os.unlink(path)
         else:

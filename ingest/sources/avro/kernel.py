@@ -23,6 +23,7 @@ __all__ = ["decode_blocks", "rehash"]
 
 END, JUMP, UNION, NULLABLE, ARRAY, NEXT = oc.END, oc.JUMP, oc.UNION, oc.NULLABLE, oc.ARRAY, oc.NEXT
 CALL, RETURN, FAIL, MARK, BACK = oc.CALL, oc.RETURN, oc.FAIL, oc.MARK, oc.BACK
+MAX_MARKS = oc.MAX_MARKS
 SKIP, SKIP_VARINT, SKIP_BYTES, SKIP_BOOL, SKIP_ENUM = (
     oc.SKIP,
     oc.SKIP_VARINT,
@@ -393,6 +394,7 @@ def decode_blocks(
     cursors = cur.size
     before = np.zeros(cursors, np.int64)
     at_block = np.zeros(cursors, np.int64)
+    marks = np.zeros(MAX_MARKS, np.int64)
     for b in range(begin, starts.size):
         if stops[b] < starts[b]:
             continue
@@ -403,7 +405,6 @@ def decode_blocks(
         bad = 0
         sp = 0
         k = 0
-        mark = 0
         empty = 0
         rec = firsts[b]
         rec_end = rec + counts[b]
@@ -851,10 +852,10 @@ def decode_blocks(
                     sp -= 1
                     pc = stack[sp, 0]
                 elif op == MARK:
-                    mark = pos
+                    marks[prog[pc, 1]] = pos
                     pc += 1
                 elif op == BACK:
-                    pos = mark
+                    pos = marks[prog[pc, 1]]
                     pc += 1
                 elif op == FAIL:
                     bad = prog[pc, 1]

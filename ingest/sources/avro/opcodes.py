@@ -24,8 +24,8 @@ NEXT = 5         # a: first of the body, b, c, d as ARRAY, e: fewest bytes of an
 CALL = 6         # a: target
 RETURN = 7
 FAIL = 8         # a: status
-MARK = 9         # remember the place ...
-BACK = 10        # ... and return to it, to read the same value again
+MARK = 9         # number: remember the place ...
+BACK = 10        # number: ... and return to it, to read the same value again
 # -- skip
 SKIP = 11        # a: bytes
 SKIP_VARINT = 12 # a: how many
@@ -89,5 +89,7 @@ GROW = 99
 #: the same: there is no room for more obs of records
 GROW_ROWS = 98
 
+#: values inside each other that are read more than once
+MAX_MARKS = 16
 #: items without bytes that the arrays of one block may claim, where they are counted
 MAX_EMPTY_ITEMS = 1 << 20

@@ -163,6 +163,8 @@ class _Compiler:
         self.patches: list[tuple[int, int, int]] = []
         self.constants: list[Any] = []
         self.merge = False
+        self.marks = 0
+        """Places that are remembered."""
         self.run = -1
         """The first of the copies that the next one may be joined to."""
         self.routines: dict[int, int] = {}
@@ -367,30 +369,37 @@ class _Compiler:
         elif writer.kind == "array":
             self.array(writer, chosen, inside)
         else:
-            for t in inside[:-1]:
-                self.emit(oc.MARK)
-                self.leaf(writer, chosen, t)
-                self.emit(oc.BACK)
-            self.leaf(writer, chosen, inside[-1])
+            self.several([lambda t=t: self.leaf(writer, chosen, t) for t in inside])
 
     def record(self, writer: Node, reader: Node, targets: list[_Target]) -> None:
-        taken: dict[str, tuple[Node, list[_Target]]] = {}
+        taken: dict[str, list[tuple[Node, list[_Target]]]] = {}
         for f in reader.fields:
             mine = [_step(t) for t in targets if t.steps[0] == f.name]
             found = find_field(f, writer)
             if found is not None:
                 if mine:
-                    old = taken.get(found.name)
-                    taken[found.name] = (f.node, mine if old is None else old[1] + mine)
+                    taken.setdefault(found.name, []).append((f.node, mine))
             elif mine:
                 for t in mine:
                     self.constant(t, f.node, f.default)
         for w in writer.fields:
             if w.name in taken:
-                node, mine = taken[w.name]
-                self.value(w.node, node, mine)
+                # each reader's field has a type of its own
+                self.several([lambda w=w, n=n, m=m: self.value(w.node, n, m) for n, m in taken[w.name]])
             else:
                 self.skip(w.node)
+
+    def several(self, bodies: list[Any]) -> None:
+        """Emit what reads one value several times, once for each body."""
+        for body in bodies[:-1]:
+            if self.marks >= oc.MAX_MARKS:
+                raise UnsupportedError(f"more than {oc.MAX_MARKS} values inside each other are read twice")
+            self.emit(oc.MARK, self.marks)
+            self.marks += 1
+            body()
+            self.marks -= 1
+            self.emit(oc.BACK, self.marks)
+        bodies[-1]()
 
     def array(self, writer: Node, reader: Node, targets: list[_Target]) -> None:
         assert writer.items is not None

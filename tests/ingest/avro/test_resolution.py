@@ -531,3 +531,33 @@ def test_records_whose_name_was_left_empty_are_read_and_united(avro, tmp_path, d
     assert not both.faults
     assert both.columns["a.p"].tolist() == [1, 4, 7]
     assert both.columns["x"].tolist() == [3, 5, 8]
+
+
+@BOTH
+def test_each_of_two_fields_that_take_one_has_its_own_type(avro, tmp_path, decoder):
+    # the first is an int for the reader, which a long or a null of the writer's never is
+    reader = rec(("h", "int", {"aliases": ["x"]}), ("x", ["null", "long"], {}))
+    got = read_as(avro, tmp_path, one(["null", "long"]), [None, 5], reader, decoder)
+    assert got.lost == [(0, 2)]
+    assert [f.code for f in got.faults] == ["avro-resolution"]
+
+
+@BOTH
+def test_a_record_may_be_read_twice_and_what_is_in_it_too(avro, tmp_path, decoder):
+    def inner(first, second, name):
+        kind = rec((first, "long", {"aliases": ["v"]}), (second, "double", {"aliases": ["v"]}), name=name)
+        return {**kind, "aliases": ["I"]}
+
+    writer = rec(("x", {"type": "array", "items": rec(("v", "int", {}), name="I")}, {}), ("end", "int", {}))
+    reader = rec(
+        ("p", {"type": "array", "items": inner("a", "b", "J")}, {"aliases": ["x"]}),
+        ("q", {"type": "array", "items": inner("c", "d", "K")}, {"aliases": ["x"]}),
+        ("end", "int", {}),
+    )
+    lengths = {f"{p}": 2 for p in ("p.a", "p.b", "q.c", "q.d")}
+    values = [[{"v": 1}, {"v": 2}], [{"v": 3}, {"v": 4}]]
+    got = read_as(avro, tmp_path, writer, values, reader, decoder, vector_lengths=lengths)
+    assert not got.faults
+    for name in lengths:
+        assert got.columns[name].tolist() == [[1, 2], [3, 4]]
+    assert got.columns["end"].tolist() == [7, 7]

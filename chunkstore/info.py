@@ -518,7 +518,7 @@ def show(found: dict[str, Any]) -> None:
 
 
 def _field_tables(found: dict[str, Any], width: int) -> list[Any]:
-    """One table of the fields where the screen is wide, else one of values and one of storage."""
+    """One table of the fields where the screen is wide, else one of values and one of storage, or three."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -527,7 +527,11 @@ def _field_tables(found: dict[str, Any], width: int) -> list[Any]:
     empty = {"missing": ("0", "-"), "units": ("",)}
     keep = [i for i in range(len(head)) if any(r[i] not in empty.get(head[i], ("-",)) for r in rows)]
     disk = [i for i in keep if head[i] in ("codec", "stored", "ratio")]
-    groups = [keep] if width >= 120 else [[i for i in keep if i not in disk], [0, *disk]]
+    values = [i for i in keep if i not in disk]
+    groups = [keep] if width >= 120 else [values, [0, *disk]]
+    if width < 120 and sum(2 + max(len(row[i]) for row in [head, *rows]) for i in values) - 2 > width:
+        counts = [i for i in values if head[i] in ("field", "dtype", "units", "count", "missing")]
+        groups = [counts, [0, *(i for i in values if i not in counts)], [0, *disk]]
     tables = []
     for group in groups:
         table = Table(box=None, pad_edge=False, header_style="bold")

@@ -26,7 +26,7 @@ _STYLE = """<style>
 .cks table{border-collapse:collapse;font-size:1em}
 .cks th,.cks td{text-align:left;padding:.1em .8em .1em 0;background:none;white-space:nowrap}
 .cks th,.cks td{vertical-align:top}
-.cks td.num{text-align:right;font-variant-numeric:tabular-nums}
+.cks th.num,.cks td.num{text-align:right;font-variant-numeric:tabular-nums}
 .cks th{opacity:.7;font-weight:600}
 </style>"""
 
@@ -144,7 +144,7 @@ def _table(title: str, detail: str, head: list[str], rows: list[list[Any]], *, o
     if not rows:
         return ""
     numeric = {"count", "missing", "min", "mean", "max", "std", "stored", "ratio"}
-    top = "".join(f"<th>{escape(h)}</th>" for h in head)
+    top = "".join(f"<th{' class=num' if h in numeric else ''}>{escape(h)}</th>" for h in head)
     body = "".join(
         "<tr>"
         + "".join(

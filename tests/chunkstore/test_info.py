@@ -83,6 +83,26 @@ def test_numbers_of_a_clock_are_told_as_dates(units, values, dates):
     assert (None if found is None else [str(d) for d in found]) == dates
 
 
+def test_no_number_is_cut_off_on_a_narrow_screen(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    fields = [FieldSpec("discharge", "float32", units="m3 s-1"), FieldSpec("n", "int32", nullable=True)]
+    rng = np.random.default_rng(0)
+    values = rng.lognormal(0, 3, 2_000_000).astype("f4")
+    valid = rng.random(2_000_000) > 0.5
+    with chunkstore.StoreWriter("memory://narrow", fields=fields, overwrite=True) as out:
+        out.write("a", {"discharge": values, "n": np.arange(2_000_000), "n_valid": valid})
+    found = info.describe(chunkstore.open_store("memory://narrow"))
+    info.show(found)
+    words = capsys.readouterr().out.split()
+    head, rows = info.field_rows(found)
+    assert set(head) - {"ratio"} <= set(words)
+    assert {cell for row in rows for name, cell in zip(head, row, strict=True) if name != "stored"} <= {
+        "",
+        *words,
+        "m3 s-1",
+    }
+
+
 @pytest.mark.parametrize("codec", ["none", "lz4:5", "zstd:3", "zstd:9", "blosc-lz4:5", "blosc-zstd:3"])
 def test_a_codec_is_shown_as_it_was_asked_for(codec):
     with chunkstore.StoreWriter("memory://codec", fields={"x": "f4"}, codec=codec, overwrite=True) as out:

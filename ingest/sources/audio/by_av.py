@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["AvDecoder"]
 
 
+def _opened(av: Any, path: str) -> Any:
+    """Open a file whatever bytes its metadata hold: since PyAV 19 that is no choice any more."""
+    try:
+        return av.open(path, metadata_errors="replace")
+    except TypeError:
+        return av.open(path)
+
+
 class AvDecoder:
     """Whatever PyAV (FFmpeg's libraries) reads: the first audio stream, packet by packet."""
 
@@ -28,7 +36,7 @@ class AvDecoder:
             self._missing = missing(file, container, size)
         self._errors = (av.FFmpegError, ValueError, AttributeError, MemoryError)
         try:
-            self._container = av.open(path, metadata_errors="replace")
+            self._container = _opened(av, path)
             streams = self._container.streams.audio
             if not streams:
                 raise DecodeError("audio-no-stream", "the file holds no audio stream")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["DamagedScratchError", "SegmentReader", "page_rows", "page_sums"]
 
 #: bytes of a page of a column, about
-PAGE = 1 << 16
+PAGE = 1 << 18
 
 
 class DamagedScratchError(CorruptDataError):
@@ -41,7 +41,7 @@ def page_rows(width: int) -> int:
     Examples
     --------
     >>> page_rows(8), page_rows(1 << 20)
-    (8192, 1)
+    (32768, 1)
     """
     return max(1, PAGE // max(1, width))
 

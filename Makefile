@@ -19,7 +19,7 @@ DEMO_DATA ?= ../shared/data
 help:
 	@echo 'make demo           install, ingest recordings, train on them (the first thing to run)'
 	@echo 'make test           install, lint, types, doctests, tests, documentation'
-	@echo 'make docs           build the documentation into docs/_build/html'
+	@echo 'make docs           build the documentation into docs/_build/html; make linkcheck checks its links'
 	@echo 'make bench          run every benchmark, write the page; make bench-NAME runs benchmarks/NAME.py'
 	@echo 'make bench-quick    the same in minutes; make bench-check fails where a ratio got worse'
 	@echo 'make fuzz           longer random testing than make test does'

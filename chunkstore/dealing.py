@@ -542,6 +542,7 @@ def _spread(  # noqa: PLR0917 - a compiled kernel
 
     A stretch whose long visit is cut m times has m cells of equal length; each short one stays in its own.
     """
+    turn = np.int64(0)
     for stretch in turns:
         first, stop = opens[stretch], opens[stretch] + count[stretch]
         cuts, left, alternate = np.int64(-1), np.int64(0), True
@@ -567,13 +568,15 @@ def _spread(  # noqa: PLR0917 - a compiled kernel
                     high = min(left - (cuts - nth), (nth + 1) * left // cuts)
                     best, least = max(low, min(done + size[i], high)), np.int64(1) << 40
                     for c in range(PLACES):
-                        x = low + (high - low) * ((2 * c + 1) * 3 % (2 * PLACES)) // (2 * PLACES)
+                        # elsewhere in each cell: lanes are a share apart, a grid would put all on few bins
+                        x = low + (high - low) * ((c * 3 % PLACES << 16) + (turn & 0xFFFF)) // (PLACES << 16)
                         score = _crowd(ends, ((now + x - done) * lanes + lane[stretch]) // width)
                         if score < least and low <= x <= high:
                             best, least = x, score
                             if score == 0:
                                 break
                     nth += 1
+                    turn += 40503  # 2 ** 16 times the golden ratio
                     size[i] = best - done
                     ends[((now + size[i]) * lanes + lane[stretch]) // width] += 1
                 else:

@@ -44,7 +44,7 @@ __all__ = ["ORDER_VERSION", "Blocks", "EpochSchedule", "Needs"]
 #: counts the changes of the order that the same key gives; a training state of another one cannot go on
 ORDER_VERSION = 2
 MOST_AT_ONCE = 5  # beyond three times the average
-TRIES = 4  # keys, where the first order of an epoch is less even than that
+TRIES = 8  # keys, where the first order of an epoch is less even than that
 TRY_PIECES = 1 << 16  # only epochs of at most so many pieces are dealt again
 
 

@@ -316,7 +316,7 @@ class Assembly:
                 row, segment = int(rows[at]) + a - begin, int(segments[at])
                 values, base = self._column(segment, name, row, row + b - a)
                 values = values[row - base : row - base + b - a]
-                self._reader(segment).check_run(name, values, row)
+                self._reader(segment).check_run(name, row, b - a)
                 if out is None:
                     out = self._take((min(step, n), *values.shape[1:]), values.dtype)
                 out[a - low : b - low] = values

@@ -16,8 +16,6 @@ from chunkstore.errors import CorruptDataError, IngestError
 from ingest.folder import LocalFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ingest.exchange import SegmentRef
     from ingest.folder import Folder
 
@@ -84,7 +82,7 @@ class SegmentReader:
         self.local = isinstance(folder, LocalFolder)
         self._whole: np.ndarray | None = None
         self._sums: np.ndarray | None = None
-        self._good: dict[str, np.ndarray] = {}
+        self._good: dict[str, bytearray] = {}
 
     def column(self, name: str, low: int, high: int) -> tuple[np.ndarray, int]:
         """Return (values, row of the first) that hold at least rows [low, high) of a column, not checked yet.
@@ -130,17 +128,36 @@ class SegmentReader:
             "anew"
         )
 
-    def check_run(self, name: str, values: np.ndarray, row: int) -> None:
-        """Compare with its sum every page of a column that ``values``, which begin at ``row``, touch."""
-        ref = self.ref
-        _, dtype, items, _ = ref.columns[name]
+    def check_run(self, name: str, row: int, rows: int) -> None:
+        """Check every page in which rows [row, row + rows) of a column lie; for local segments only."""
+        if self.ref.sums is None:
+            return
+        good, step, first = self._pages(name)
+        values = None
+        for page in range(row // step, (row + rows - 1) // step + 1):
+            if not good[page]:
+                values = self.column(name, 0, self.ref.rows)[0] if values is None else values
+                self._check_page(name, values[page * step : (page + 1) * step], page, step, first)
+                good[page] = 1
+
+    def _pages(self, name: str) -> tuple[bytearray, int, int]:
+        """Return (which pages of a column are known to be good, rows of a page, index of its first sum)."""
+        _, dtype, items, first = self.ref.columns[name]
         step = page_rows(np.dtype(dtype).itemsize * max(1, items))
         good = self._good.get(name)
-        first, last = row // step, (row + len(values) - 1) // step
-        if ref.sums is None or (good is not None and good[first : last + 1].all()):
-            return
-        whole, base = self.column(name, first * step, min(ref.rows, (last + 1) * step))
-        self.check(name, whole, base, np.array([row]), np.array([len(values)]))
+        if good is None:
+            good = self._good[name] = bytearray(-(-self.ref.rows // step))
+        return good, step, first
+
+    def _check_page(self, name: str, values: np.ndarray, page: int, step: int, first: int) -> None:
+        data = values.reshape(-1).view(np.uint8)  # read-only, as it came
+        if google_crc32c.value(data) != self._sum(first + page):
+            raise DamagedScratchError(
+                self.ref.name,
+                f"{self.ref.name} in scratch {self.folder.url} is damaged: rows from {page * step} on of "
+                f"{name!r} are not what was written there; it is removed, run again with --resume, which "
+                "stages it anew",
+            )
 
     def check(
         self, name: str, values: np.ndarray, base: int, rows: np.ndarray, lengths: np.ndarray | None = None
@@ -158,34 +175,20 @@ class SegmentReader:
         """
         if self.ref.sums is None or not rows.size:
             return
-        _, dtype, items, first = self.ref.columns[name]
-        width = np.dtype(dtype).itemsize * max(1, items)
-        step = page_rows(width)
-        good = self._good.setdefault(name, np.zeros(-(-self.ref.rows // step), bool))
-        for page in self._touched(good, rows, lengths, step):
-            low = page * step - base
-            data = values[low : low + step].reshape(-1).view(np.uint8)  # read-only, as it came
-            if google_crc32c.value(data) != self._sum(first + page):
-                raise DamagedScratchError(
-                    self.ref.name,
-                    f"{self.ref.name} in scratch {self.folder.url} is damaged: rows from {page * step} on of "
-                    f"{name!r} are not what was written there; it is removed, run again with --resume, which "
-                    "stages it anew",
-                )
-            good[page] = True
-
-    @staticmethod
-    def _touched(good: np.ndarray, rows: np.ndarray, lengths: np.ndarray | None, step: int) -> Iterator[int]:
-        """Pages that rows lie in and that were not checked yet."""
+        good, step, first = self._pages(name)
         if lengths is None:
-            hit = np.zeros(good.size, bool)
+            hit = np.zeros(len(good), bool)
             hit[rows // step] = True
         else:
-            edges = np.zeros(good.size + 1, np.int64)
+            edges = np.zeros(len(good) + 1, np.int64)
             np.add.at(edges, rows // step, 1)
             np.add.at(edges, (rows + lengths - 1) // step + 1, -1)
             hit = np.cumsum(edges[:-1]) > 0
-        yield from np.flatnonzero(hit & ~good).tolist()
+        for page in np.flatnonzero(hit).tolist():
+            if not good[page]:
+                low = page * step - base
+                self._check_page(name, values[low : low + step], page, step, first)
+                good[page] = 1
 
     def _sum(self, index: int) -> int:
         if self._sums is None:

@@ -496,7 +496,7 @@ def _audio_walks(file: Any, data: bytes) -> None:
         assert frames.junk_bytes <= size
         assert all(0 <= a < b <= size for a, b in frames.junk)
         assert frames.samples >= 0 <= frames.expected
-        assert not frames.frames or mpeg.frame_header(data[frames.start : frames.start + 4])
+        assert not frames.frames or mpeg.frame_header(data[frames.start : frames.start + 4], free=1)
     for head in (data[:HEAD_BYTES], data[: len(data) // 2]):
         info = flac.stream_info(head)
         last = None if info is None else flac.last_frame(data[-HEAD_BYTES:], info)

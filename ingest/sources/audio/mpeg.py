@@ -284,8 +284,8 @@ def walk(file: BinaryIO) -> MpegWalk:
                     first = head
                     info = info_frame(data[at : at + head.nbytes])
                     opening = data[at : at + head.nbytes]
-                    start = at + head.nbytes if info else at
                 if not (head is first and info is not None):
+                    start = start if frames else at
                     frames += 1
                     samples += head.samples
                 if head.rate not in rates and len(rates) < 8:

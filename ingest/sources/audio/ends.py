@@ -7,6 +7,12 @@ from typing import IO
 __all__ = ["missing"]
 
 
+#: what stands at the top of an mp4
+_BOXES = frozenset(
+    b"ftyp moov mdat moof mfra free skip wide sidx ssix styp udta uuid meta pdin prft emsg".split()
+)
+
+
 def missing(file: IO[bytes], container: str, size: int) -> int:
     """Return the bytes that a file of ``size`` bytes lacks at its end; 0 where none, or nobody knows.
 
@@ -40,7 +46,7 @@ def _mp4(file: IO[bytes], size: int) -> int:
         length = int.from_bytes(head[:4], "big")
         if length == 1:
             length = int.from_bytes(head[8:16], "big")
-        if length < 8 or not head[4:8].isascii():  # 0: to the end of the file; else no box
+        if length < 8 or head[4:8] not in _BOXES:  # 0: to the end of the file; else a tag or whatever
             return 0
         at += length
         if at > size:

@@ -239,3 +239,15 @@ def test_a_pad_byte_that_was_forgotten_hides_nothing(make):
     got = make.read([make.file("a.wav", data)], **FLOAT)
     assert np.array_equal(got.only, WANT)
     assert not got.faults
+
+
+def test_a_tag_behind_an_mp4_is_no_missing_end(make):
+    path, values = written(make, "a.mp4", "mp4", "aac")
+    whole = path.read_bytes()
+    for tail in (b"TAG" + bytes(125), bytes(100), b"some words"):
+        path.write_bytes(whole + tail)
+        got = make.read([path], rate=48_000)
+        assert abs(len(got.only) - len(values)) < 3000
+        assert not got.faults
+    path.write_bytes(whole[:-1])
+    assert "audio-truncated" in make.read([path], rate=48_000).codes()

@@ -1,0 +1,59 @@
+"""A shard that comes chunk by chunk is the shard that comes whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chunkstore.errors import ConfigError
+from chunkstore.layout import FieldSpec, Layout
+from chunkstore.shards import add_chunks
+from chunkstore.skeleton import create_store, open_skeleton
+
+
+def skeleton(place, n_obs, fields, codec="default"):
+    layout = Layout(n_obs=n_obs, chunk=8, shard=24)
+    create_store(place, fields=fields, layout=layout, codec=codec, overwrite=True)
+    return open_skeleton(place)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    n_obs=st.integers(1, 60),
+    codec=st.sampled_from(["none", "lz4", "zstd:1", "blosc-lz4:5"]),
+    empty=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_chunk_by_chunk_gives_the_same_object(tmp_path_factory, n_obs, codec, empty, seed):
+    fields = [FieldSpec("x", "float32"), FieldSpec("v", "int16", items=3)]
+    made = skeleton(tmp_path_factory.mktemp("s") / "a.zarr", n_obs, fields, codec)
+    random = np.random.default_rng(seed)
+    for shard in range(made.layout.n_shards):
+        low, high = made.layout.shard_range(shard)
+        x = np.full(high - low, np.nan, "f4") if empty else random.random(high - low, "f4")
+        v = random.integers(-9, 9, (high - low, 3)).astype("i2")
+        whole = [made.write_shard(name, shard, values) for name, values in (("x", x), ("v", v))]
+        writers = [made.begin_shard(name, shard) for name in "xv"]
+        for at in range(0, high - low, 8):
+            pieces = [x[at : at + 8].copy(), v[at : at + 8].copy()]
+            add_chunks(list(zip(writers, pieces, strict=True)))
+            for piece in pieces:
+                piece[:] = 0  # they may be changed afterwards
+        assert [made.store_shard(writer) for writer in writers] == whole
+
+
+def test_a_chunk_that_is_not_the_next_one_is_refused(tmp_path):
+    made = skeleton(tmp_path / "a.zarr", 20, [FieldSpec("x", "float32")])
+    writer = made.begin_shard("x", 0)
+    with pytest.raises(ConfigError, match=r"float32\[8\], got float32\[7\]"):
+        add_chunks([(writer, np.zeros(7, "f4"))])
+    with pytest.raises(ConfigError, match="got float64"):
+        add_chunks([(writer, np.zeros(8, "f8"))])
+    add_chunks([(writer, np.ones(8, "f4"))])
+    with pytest.raises(ConfigError, match="has 8 of its 20 obs"):
+        made.store_shard(writer)
+    assert made.shard_checksum("x", 0) is None
+    with pytest.raises(ConfigError, match="there is no shard 1"):
+        made.begin_shard("x", 1)

@@ -166,7 +166,11 @@ class Batch:
 
 @runtime_checkable
 class Source(Protocol):
-    """One format. Made anew in each worker by ``ingest.sources.open_source(name, options)``."""
+    """One format. Made anew in each worker by ``ingest.sources.open_source(name, options)``.
+
+    A source may also have a method ``warm()``: local workers call it while the inputs are scanned, with the
+    options as they were given, for it to load libraries or start what decoding needs.
+    """
 
     name: str
 

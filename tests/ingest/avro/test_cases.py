@@ -18,7 +18,7 @@ DAMAGED = {
     "apache/person-10.no-codec.avro": (10, {"avro-truncated": 0}),
     "goavro/blockCountExceedsMaxBlockCount.avro": (0, {"avro-truncated": 0}),
     "goavro/blockSizeExceedsMaxBlockSize.avro": (0, {"avro-truncated": 1}),
-    "goavro/blockSizeNotGreaterThanZero.avro": (0, {"avro-truncated": 1}),
+    "goavro/blockSizeNotGreaterThanZero.avro": (0, {"avro-truncated": 0}),
     "goavro/cannotDiscardBlockBytes.avro": (0, {"avro-truncated": 1}),
     "goavro/cannotReadBlockSize.avro": (0, {"avro-truncated": 0}),
     "goavro/cannotReadSyncMarker.avro": (0, {"avro-truncated": 1}),

@@ -191,7 +191,7 @@ def test_the_audit_finds_a_part_that_sees_the_future():
 
 @pytest.mark.parametrize(
     "at",
-    [[], ["2020-01-01", "2020-01-02"], ["soon"], [None], [1.5], [np.datetime64("NaT")]],
+    [[], ["2020-01-01", "2020-01-02"], ["soon"], [None], [1.5], [np.datetime64("NaT", "s")]],
 )
 def test_instants_that_cannot_be_used_are_refused(at):
     store = timed([range(10)])

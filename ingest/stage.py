@@ -9,6 +9,7 @@ runs and assembles shards: a counting sort over any amount of data with two sequ
 from __future__ import annotations
 
 import io
+import math
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -111,6 +112,7 @@ class _Stager:
         self.segments: list[dict[str, Any]] = []
         self.buffer = _Buffer()
         self.nbytes = 0
+        self._rooms = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
 
     def add(self, part: Part, batch: Batch, key: str | None) -> tuple[int, int]:
         """Take in a batch; return (rows with data, rows lost)."""
@@ -223,6 +225,17 @@ class _Stager:
             rank[place] = np.arange(len(names))
         return rank
 
+    def _joined(self, values: list[np.ndarray]) -> np.ndarray:
+        shape = (sum(map(len, values)), *values[0].shape[1:])
+        return np.concatenate(values, out=self._room(0, shape, np.result_type(*values)))
+
+    def _room(self, which: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """Return memory for one column, the same again: touching fresh memory costs as much as a copy."""
+        need = math.prod(shape) * dtype.itemsize
+        if self._rooms[which].size < need:
+            self._rooms[which] = np.empty(need, np.uint8)
+        return self._rooms[which][:need].view(dtype).reshape(shape)
+
     def flush(self) -> None:
         """Write what is gathered as one segment."""
         buffer = self.buffer
@@ -237,10 +250,10 @@ class _Stager:
             offset = 0
             for column in list(buffer.columns):
                 values = buffer.columns.pop(column)
-                whole = values[0] if len(values) == 1 else np.concatenate(values)
+                whole = values[0] if len(values) == 1 else self._joined(values)
                 del values
                 if order is not None:
-                    whole = whole[order]
+                    whole = np.take(whole, order, 0, self._room(1, whole.shape, whole.dtype), mode="clip")
                 whole = np.ascontiguousarray(whole)
                 items = whole.shape[1] if whole.ndim == 2 else 0
                 columns[column] = [offset, whole.dtype.str, items, sum(map(len, sums))]

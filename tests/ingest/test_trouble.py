@@ -213,7 +213,8 @@ def full_disk(monkeypatch, after):
 
     def write(self, writer):
         if next(count) == after:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{self.url}/{writer.field}/c/{writer.shard_index}")
+            path = f"{self.url}/{writer.field}/c/{writer.shard_index}"
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         return real(self, writer)
 
     monkeypatch.setattr(StoreSkeleton, "store_shard", write)

@@ -126,5 +126,5 @@ def test_the_state_of_a_worker_fits_only_among_as_many_workers():
 @pytest.mark.parametrize("old", [{}, {"order": 1}])
 def test_a_state_of_another_order_of_draws_is_refused_with_the_reason(old):
     state = make_state(Position(2, 0, (640,)), {"window": 512} | old)
-    with pytest.raises(StateError, match="order version 1, this chunkstore draws in order version 2.*twice"):
+    with pytest.raises(StateError, match=r"order version 1, this chunkstore draws in order version 2.*twice"):
         read_state(state, {"window": 512, "order": 2})

@@ -94,6 +94,7 @@ class SegmentReader:
         if self.local:
             low, high = 0, self.ref.rows
         else:
+            self._good.pop(name, None)  # another read may have gone wrong where the last did not
             step = page_rows(width * kind.itemsize)
             low, high = low // step * step, min(self.ref.rows, -(-high // step) * step)
         flat = self._bytes(offset + low * width * kind.itemsize, (high - low) * width * kind.itemsize).view(

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system h
 OBJECTS = ("zarr.json", "x/c/0", "id/c/0", "rowsize/c/0", "k/c/0", "gap_start/zarr.json")
 #: opens a store and reads all there is, in a process that can be ended if it hangs
 READ = """
-import sys, chunkstore, resource
+import re, sys, chunkstore
+from pathlib import Path
 from chunkstore.verify import verify_store
 for use in (lambda s: s.read("x", 0, s.n_obs), lambda s: list(s.sequences.ids), lambda s: s.sequences.rowsize,
             lambda s: s.sequences.column("k"), lambda s: s.gaps):
@@ -31,7 +32,8 @@ try:
     print("sound" if verify_store(sys.argv[1], deep=True).ok else "damaged")
 except chunkstore.ChunkstoreError as error:
     print("damaged", error)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+# not ru_maxrss, which a child has of its parent
+print(int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024)
 """
 
 

@@ -128,3 +128,27 @@ def test_damage_is_seen_exactly_where_a_touched_page_has_it(tmp_path_factory, ro
         else:
             reader.check("x", found, base, *asked)
         SegmentReader(folder, replace(ref, sums=None)).check("x", found, base, *asked)  # an older scratch
+
+
+def test_every_read_of_scratch_that_is_not_local_is_checked_again():
+    data = np.arange(9_000.0)
+    sums = page_sums(data.view(np.uint8), 8)
+    stored = data.tobytes() + sums.tobytes()
+    ref = SegmentRef("s", data.size, {"x": (0, "<f8", 0, 0)}, (data.nbytes, len(sums)))
+    reads = []
+
+    class Remote:
+        url = "memory"
+
+        def array(self, name, offset, dtype, count):
+            spoiled = bytearray(stored[offset : offset + count])
+            if offset == 0 and reads.count(0) == 1:
+                spoiled[8] ^= 1
+            reads.append(offset)
+            return np.frombuffer(bytes(spoiled), dtype)
+
+    reader, rows = SegmentReader(Remote(), ref), np.array([1])
+    reader.check("x", *reader.column("x", 0, 3), rows)
+    values, base = reader.column("x", 0, 3)
+    with pytest.raises(DamagedScratchError, match="'x'"):
+        reader.check("x", values, base, rows)

@@ -64,8 +64,9 @@ def checksum(data: bytes | bytearray | memoryview | NDArray[Any]) -> int:
     if isinstance(data, bytes):
         return int(google_crc32c.value(data))
     view = np.frombuffer(data, dtype=np.uint8) if len(data) else np.empty(0, np.uint8)
-    view = view.view()
-    view.flags.writeable = False  # the library takes read-only buffers only
+    if view.flags.writeable:
+        view = view.view()
+        view.flags.writeable = False  # the library takes read-only buffers only
     return int(google_crc32c.value(view))
 
 

@@ -8,6 +8,7 @@ holds; tensors, labels, scales and training state are left to :mod:`chunkstore.t
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -230,6 +231,12 @@ class WindowLoader:
         """Decoded bytes of one obs, all fields that are read together."""
         fields = self.stores[0].fields
         return sum(max(1, fields[n].items) * d.itemsize for n, d in self._resident_dtypes.items())
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of the cut windows of a full batch."""
+        each = (math.prod(self._shapes[key]) * np.dtype(self._dtypes[key]).itemsize for key in self.cuts)
+        return self.batch_size * sum(each)
 
     @property
     def fingerprint(self) -> str:

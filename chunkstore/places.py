@@ -21,10 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+import numpy as np
+
 from chunkstore.errors import ConfigError, FormatError, MissingDependencyError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
 __all__ = ["Blob", "LocalPlace", "MemoryPlace", "ObjectPlace", "Place", "open_place"]
 
@@ -87,6 +91,25 @@ class Place(ABC):
         FileNotFoundError
             If there is no object of that key.
         """
+
+    def read_into(self, key: str, start: int, buffers: Sequence[NDArray[np.uint8]]) -> int:
+        """Fill buffers, one after the other, with what stands from ``start`` on; return the bytes read.
+
+        They are fewer than the buffers hold where the object ends sooner.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no object of that key.
+        """
+        sizes = [len(b) for b in buffers]
+        data = memoryview(self.get_ranges(key, [(start, start + sum(sizes))])[0])
+        at = 0
+        for buffer, size in zip(buffers, sizes, strict=True):
+            part = data[at : at + size]
+            buffer[: len(part)] = np.frombuffer(part, np.uint8) if len(part) else 0
+            at += len(part)
+        return at
 
     @abstractmethod
     def blob(self, key: str, tail: int) -> Blob | None:
@@ -161,6 +184,10 @@ class Blob:
     def read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
         """Return the bytes of half-open ranges."""
         return self.place.get_ranges(self.key, ranges)
+
+    def read_into(self, start: int, buffers: Sequence[NDArray[np.uint8]]) -> int:
+        """Fill buffers with what stands from ``start`` on: see :meth:`Place.read_into`."""
+        return self.place.read_into(self.key, start, buffers)
 
 
 class _Handle:
@@ -258,11 +285,23 @@ class LocalPlace(Place):
         return bytes(_pread(handle.fd, 0, size))
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
+        handle = self._handle(key)
+        return [_pread(handle.fd, start, stop - start) for start, stop in ranges]
+
+    def _handle(self, key: str) -> _Handle:
+        """Return an open file; it stays open while the caller holds it."""
         handle = _HANDLES.find(self._token, key)
         if handle is None:
             handle = self._open(key)
             _HANDLES.remember(self._token, key, handle)
-        return [_pread(handle.fd, start, stop - start) for start, stop in ranges]
+        return handle
+
+    def read_into(self, key: str, start: int, buffers: Sequence[NDArray[np.uint8]]) -> int:
+        if not hasattr(os, "preadv"):
+            return super().read_into(key, start, buffers)
+        handle = self._handle(key)
+        views: list[Any] = list(buffers)
+        return os.preadv(handle.fd, views, start)
 
     def close(self) -> None:
         _HANDLES.forget(self._token)

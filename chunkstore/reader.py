@@ -45,6 +45,8 @@ _NEAR: Final = 16 * 1024
 #: No single read is longer than this, in bytes: what is read is decoded while the cache still holds it,
 #: and a large range has work for several threads.
 _LONGEST_READ: Final = 1024 * 1024
+#: Chunks that one call can fill: systems take 1,024 buffers at most, two a chunk.
+MOST_STRAIGHT: Final = 500
 #: Ranges that decode to at least so many bytes are shared among threads.
 _PARALLEL_BYTES: Final = 4 * 1024 * 1024
 
@@ -128,7 +130,7 @@ class IndexCache:
             self.held = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: there are many, and freezing triples what making one takes
 class _Piece:
     """Part of one chunk that goes to one stretch of an output."""
 
@@ -141,7 +143,7 @@ class _Piece:
     """Where the values go, [high - low] or [high - low, items]."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Job:
     """One read of neighbouring chunks of one shard."""
 
@@ -169,6 +171,8 @@ class ArrayReader:
         self.place = place
         self.meta = meta
         self.codec = meta.codec
+        self._dtype = meta.dtype
+        self._as_stored = self.codec.name == "none" and meta.dtype.newbyteorder("<") == meta.dtype
         self.fill = fill_value(meta.dtype)
         self.cache = cache or IndexCache()
         self._describe = describe
@@ -283,6 +287,8 @@ class ArrayReader:
 
     def _run(self, job: _Job) -> None:
         """Read one stretch of an object and decode its chunks."""
+        if self._as_stored and self._fill(job):
+            return
         base = job.spans[0][0]
         end = max(offset + length for offset, length, _ in job.spans)
         try:
@@ -293,27 +299,66 @@ class ArrayReader:
         for offset, length, chunk in job.spans:
             self._decode(chunk, data[offset - base : offset - base + length], length, job.pieces[chunk])
 
+    def _fill(self, job: _Job) -> bool:
+        """Read whole chunks that are stored as they are straight to where they go, and check them there.
+
+        False where that cannot be done, or less was read than is stored: :meth:`_run` then goes on as usual.
+        """
+        if len(job.spans) > MOST_STRAIGHT:
+            return False
+        size, at = self.meta.chunk_bytes, job.spans[0][0]
+        crc = self.codec.crc
+        stored = size + (4 if crc else 0)
+        outs: list[NDArray[Any]] = []
+        for offset, length, chunk in job.spans:
+            pieces = job.pieces[chunk]
+            if offset != at or length != stored or len(pieces) != 1 or not self._takes(pieces[0]):
+                return False
+            outs.append(pieces[0].out.reshape(-1).view(np.uint8))
+            at += length
+        sums = np.empty((len(outs), 4), np.uint8)
+        buffers = [b for out, told in zip(outs, sums, strict=True) for b in ((out, told) if crc else (out,))]
+        try:
+            if job.shard.blob.read_into(job.spans[0][0], buffers) != at - job.spans[0][0]:
+                return False
+        except FileNotFoundError:
+            return False
+        if crc:
+            for out, told, (_, _, chunk) in zip(
+                outs, sums.view("<u4")[:, 0].tolist(), job.spans, strict=True
+            ):
+                found = checksum(out)
+                if found != told:
+                    why = f"crc32c is {found:08x}, stored {told:08x}"
+                    raise self._damaged(chunk, why)
+        return True
+
+    def _takes(self, piece: _Piece) -> bool:
+        """Whether a chunk is wanted whole, in the very form that it decodes to."""
+        return (
+            piece.high - piece.low == self.meta.chunk
+            and piece.out.flags.c_contiguous
+            and piece.out.dtype == self._dtype
+        )
+
+    def _damaged(self, chunk: int, why: str) -> CorruptDataError:
+        low = chunk * self.meta.chunk
+        high = min(low + self.meta.chunk, self.meta.shape[0])
+        return self.damage(low, high, why, chunk % self.meta.chunks_per_shard)
+
     def _decode(self, chunk: int, data: memoryview, length: int, pieces: list[_Piece]) -> None:
         try:
             if len(data) != length:
                 raise ChunkDamageError(f"{len(data)} bytes are there, the index says {length}")
-            first = pieces[0]
-            if (
-                len(pieces) == 1
-                and first.high - first.low == self.meta.chunk
-                and first.out.flags.c_contiguous
-                and first.out.dtype == self.meta.dtype
-            ):
-                self.codec.decode_into(data, first.out)
+            if len(pieces) == 1 and self._takes(pieces[0]):
+                self.codec.decode_into(data, pieces[0].out)
                 return
             whole = np.empty(self.meta.chunk_shape, self.meta.dtype)
             self.codec.decode_into(data, whole)
             for piece in pieces:
                 piece.out[...] = whole[piece.low : piece.high]
         except ChunkDamageError as err:
-            low = chunk * self.meta.chunk
-            high = min(low + self.meta.chunk, self.meta.shape[0])
-            raise self.damage(low, high, str(err), chunk % self.meta.chunks_per_shard) from None
+            raise self._damaged(chunk, str(err)) from None
 
 
 def grouped(spans: list[tuple[int, int, int]]) -> list[list[tuple[int, int, int]]]:

@@ -122,7 +122,11 @@ class Residency:
         self.chunk = np.array([s.layout.chunk for s in stores], np.int64)
         self.n_obs = np.array([s.layout.n_obs for s in stores], np.int64)
         self._bytes_per_obs = sum(a.itemsize * int(np.prod(a.shape[1:])) for a in arrays.values())
-        self.lock = threading.Condition()
+        mutex = threading.RLock()
+        #: guards all that follows; readers wait on it for room
+        self.lock = threading.Condition(mutex)
+        #: what the consumer waits on: woken once, when all it waits for is here
+        self.arrived = threading.Condition(mutex)
         self.session: Session | None = None
         self._pid = os.getpid()
         #: what is added to an obs of a block to find it in the arena; meaningful while resident
@@ -254,6 +258,10 @@ class Residency:
     def _cut(self, job: _Job, low: int, high: int) -> None:
         """Set the job's obs ranges: runs of its chunks, within [low, high)."""
         c = int(self.chunk[job.store])
+        one, last = int(job.chunks[0]), int(job.chunks[-1])
+        if last - one == len(job.chunks) - 1:
+            job.ranges = [(max(one * c, low), min((last + 1) * c, high))]
+            return
         runs = np.split(job.chunks, np.flatnonzero(np.diff(job.chunks) != 1) + 1)
         job.ranges = [(max(int(r[0]) * c, low), min((int(r[-1]) + 1) * c, high)) for r in runs]
 
@@ -424,12 +432,15 @@ class Session:
         self._sure = 0  # what moments before it need is resident
         self._leaving = int(self._last[0]) if len(self._last) else NEVER  # no piece is done before it
         self._waits: dict[int, list[_Job]] = {}
+        self._wanted = 0  # pieces before it are waited for
+        self._come = 0  # pieces before it are known to be done
         self._stop = False
         self._failure: BaseException | None = None
         with residency.lock:
             if residency.session is not None:
                 residency.session._stop = True  # noqa: SLF001 - the newest iteration takes over
                 residency.lock.notify_all()
+                residency.arrived.notify_all()
         if residency.session is not None:
             residency.session.close()
         with residency.lock:
@@ -483,12 +494,30 @@ class Session:
                 if began is None:
                     began = time.perf_counter()
                     r.counters.waits += 1
-                r.lock.wait(1.0)
+                self._wanted, self._come = most, i
+                r.arrived.wait(1.0)
             if began is not None:
                 r.counters.seconds_waited += time.perf_counter() - began
+            self._wanted = 0
             if self._stop:
                 raise ConfigError(_ENDED)
         return stop
+
+    def _tell(self) -> None:
+        """Wake the consumer if all that it waits for is here, or an error stands for it; the lock is held.
+
+        Woken for every piece it would fight with the readers for the interpreter, and go back to sleep.
+        """
+        while self._come < self._wanted:
+            jobs = self._waits.get(self._come) if self._come < self._issued else None
+            if jobs is None or not all(job.done for job in jobs):
+                return
+            self._come += 1
+            if any(job.error is not None for job in jobs):
+                break
+        if self._wanted:
+            self._wanted = 0
+            self.residency.arrived.notify_all()
 
     def leave(self, moment: int) -> None:
         """Let go of pieces that no moment from ``moment`` on needs."""
@@ -515,6 +544,7 @@ class Session:
         with r.lock:
             self._stop = True
             r.lock.notify_all()
+            r.arrived.notify_all()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
@@ -542,8 +572,6 @@ class Session:
             if waits and waits[0].piece == i and not waits[0].done and waits[0] not in jobs:
                 jobs.append(waits[0])
                 size += sum(b - a for a, b in waits[0].ranges) * r._bytes_per_obs  # noqa: SLF001
-            else:
-                r.lock.notify_all()
         return jobs
 
     def steps(self) -> Iterator[list[_Job]]:
@@ -556,18 +584,19 @@ class Session:
                     jobs = self.next_jobs()
                     if jobs or self._issued >= len(self.block):
                         break
+                    self._tell()
                     r.lock.wait()
+                self._tell()  # pieces may have been resident already
                 if self._stop or not jobs:
                     for job in jobs:
                         job.error = RuntimeError("the iteration ended before this was read")
                         r.finish(job)
                     return
-                r.lock.notify_all()
             yield jobs
             with r.lock:
                 for job in jobs:
                     r.finish(job)
-                r.lock.notify_all()
+                self._tell()
 
 
 def _work(session: Session) -> None:
@@ -582,7 +611,7 @@ def _work(session: Session) -> None:
     except BaseException as error:
         with session.residency.lock:
             session._failure = error  # noqa: SLF001 - handed to the consumer
-            session.residency.lock.notify_all()
+            session.residency.arrived.notify_all()
 
 
 def next_use(block: NDArray[Any]) -> NDArray[Any]:

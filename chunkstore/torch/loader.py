@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TrainingLoader"]
 
+SMALL_BATCH = 4 << 20  # bytes up to which four batches of a worker may lie in shared memory
+
 
 class TrainingLoader(DataLoader["Batch"]):
     """A DataLoader over a :class:`ZarrWindowDataset` that knows what the loop has consumed.
@@ -44,7 +46,8 @@ class TrainingLoader(DataLoader["Batch"]):
         Where batches are put, but for ``position``; on a GPU the copy of the next batch, from pinned
         memory and in a stream of its own, runs beside the step.
     **options
-        Of :class:`torch.utils.data.DataLoader`: ``pin_memory``, ``prefetch_factor``, ``timeout`` ...
+        Of :class:`torch.utils.data.DataLoader`: ``pin_memory``, ``timeout``, ``prefetch_factor`` (batches on
+        their way from each worker: 4, or 2 where a batch takes more than 4 MiB) ...
 
     Examples
     --------
@@ -73,6 +76,8 @@ class TrainingLoader(DataLoader["Batch"]):
         if options.pop("batch_size", None) is not None:
             raise ConfigError("batch_size belongs to the dataset, which makes ready batches; set it there")
         if num_workers:
+            # a worker that computes in Python sends late: with four batches on their way none waits
+            options.setdefault("prefetch_factor", 4 if _batch_bytes(dataset) <= SMALL_BATCH else 2)
             options |= {
                 "multiprocessing_context": _context(multiprocessing_context),
                 "persistent_workers": persistent_workers,
@@ -114,6 +119,11 @@ class TrainingLoader(DataLoader["Batch"]):
     def _windows(self) -> ZarrWindowDataset:
         dataset: Any = self.dataset
         return dataset  # type: ignore[no-any-return]  # checked by its use in __init__
+
+
+def _batch_bytes(dataset: ZarrWindowDataset) -> int:
+    """Bytes of the windows of one batch."""
+    return dataset._stream.loader.batch_bytes  # noqa: SLF001 - two halves of one thing
 
 
 def _context(name: Any) -> Any:

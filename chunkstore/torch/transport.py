@@ -2,7 +2,9 @@
 
 torch would hand over a file descriptor for every tensor of every batch, which costs more than the
 batch itself. Here a worker keeps a few slots, hands over the descriptor of each once, and uses it
-again as soon as the receiver has copied its contents; small tensors travel in the message.
+again as soon as the receiver has let go of its contents; small tensors travel in the message.
+What arrives lies in its slot as long as somebody holds it. Of one worker a few batches may do so;
+whoever keeps more gets copies, so that shared memory stays small however long they are kept.
 Nothing is named in ``/dev/shm``: slots vanish with the processes that hold them.
 """
 
@@ -18,7 +20,8 @@ import torch
 __all__ = ["SharedBatch", "forget_gone"]
 
 LEAST = 16 * 1024  # bytes from which a tensor travels in a slot
-HEAD = 64  # bytes before the contents of a slot; the first says whether they are still to be copied
+HEAD = 64  # bytes before the contents of a slot; the first says whether they are still needed
+LEASED = 3  # slots of one worker whose contents may be used where they lie
 
 
 class SharedBatch(dict[str, Any]):
@@ -54,8 +57,32 @@ class _Slots:
         return len(self._slots) - 1, slot
 
 
+class _Sender:
+    """A worker as its receiver knows it."""
+
+    def __init__(self) -> None:
+        self.slots: dict[int, torch.Tensor] = {}
+        self.leased: list[None] = []  # one for each slot in use; a list, since its ends are atomic
+
+
+class _Lease:
+    """What a tensor that lies in a slot stands on; gives the slot back with its last holder."""
+
+    __slots__ = ("__array_interface__", "_flag", "_leased")
+
+    def __init__(self, sender: _Sender, slot: torch.Tensor, size: int) -> None:
+        self._flag, self._leased = slot.numpy(), sender.leased  # the array keeps the memory
+        self._leased.append(None)
+        place = (slot.data_ptr() + HEAD, False)
+        self.__array_interface__ = {"version": 3, "shape": (size,), "typestr": "|u1", "data": place}
+
+    def __del__(self) -> None:
+        self._flag[0] = 0
+        self._leased.pop()
+
+
 _mine: list[_Slots] = []  # of this process; a list, so that a forked child can tell that it is not its own
-_theirs: dict[tuple[int, int], dict[int, torch.Tensor]] = {}  # slots of workers, by origin and number
+_theirs: dict[tuple[int, int], _Sender] = {}  # slots of workers, by origin
 
 
 def _own_slots() -> _Slots:
@@ -80,8 +107,8 @@ def _arrive(origin: tuple[int, int], packed: list[tuple[str, Any]]) -> dict[str,
     """Return the batch; called where the message is read."""
     if origin not in _theirs:
         forget_gone()
-        _theirs[origin] = {}
-    known = _theirs[origin]
+        _theirs[origin] = _Sender()
+    sender = _theirs[origin]
     batch: dict[str, Any] = {}
     for key, (kind, *rest) in packed:
         if kind == "as is":
@@ -92,7 +119,11 @@ def _arrive(origin: tuple[int, int], packed: list[tuple[str, Any]]) -> dict[str,
             batch[key] = flat.reshape(shape)
         else:
             number, slot, size, dtype, shape = rest
-            slot = known.setdefault(number, slot)
+            slot = sender.slots.setdefault(number, slot)
+            if len(sender.leased) < LEASED:
+                flat = torch.from_numpy(np.asarray(_Lease(sender, slot, size)))
+                batch[key] = flat.view(dtype).reshape(shape)
+                continue
             out = torch.empty(shape, dtype=dtype)
             _copy(out.reshape(-1).view(torch.uint8), slot[HEAD : HEAD + size])
             slot[0] = 0

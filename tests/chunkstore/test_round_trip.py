@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import chunkstore
-from chunkstore import FieldSpec, StoreWriter, open_store
+from chunkstore import FieldSpec, StoreWriter, create_store, finish_store, open_store
 
 DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 DTYPES += ["float16", "float32", "float64"]
@@ -144,3 +144,35 @@ def test_a_store_is_byte_for_byte_the_same_whatever_the_pieces(tmp_path):
     first, second = content(tmp_path / "a.zarr"), content(tmp_path / "b.zarr")
     assert first.keys() == second.keys()
     assert [k for k in first if first[k] != second[k]] == []
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.integers(1, 40),
+    st.integers(0, 3),
+    st.lists(st.tuples(st.integers(0, 399), st.integers(1, 400)), min_size=1, max_size=5),
+    st.booleans(),
+    st.booleans(),
+)
+def test_chunks_that_lie_as_they_are_read_the_same_whole_and_in_part(
+    tmp_path_factory, chunk, items, spans, checksums, local
+):
+    values = np.arange(400 * max(1, items), dtype="i2").reshape((400, items) if items else 400)
+    url = (
+        str(tmp_path_factory.mktemp("straight") / "s.zarr") if local else f"memory://straight-{next(_names)}"
+    )
+    spec = [FieldSpec("x", "int16", items=items)]
+    skeleton = create_store(
+        url, fields=spec, n_obs=400, codec="none", chunk=chunk, shard=4 * chunk, checksums=checksums
+    )
+    for shard in range(skeleton.layout.n_shards):
+        low, high = skeleton.layout.shard_range(shard)
+        skeleton.write_shard("x", shard, values[low:high])
+    finish_store(url, rowsize=[400], ids=["a"])
+    store = open_store(url)
+    starts = [a for a, _ in spans]
+    stops = [min(400, a + n) for a, n in spans]
+    outs = [np.full((b - a, *values.shape[1:]), -1, "i2") for a, b in zip(starts, stops, strict=True)]
+    store.read_ranges("x", starts, stops, outs)
+    for a, b, out in zip(starts, stops, outs, strict=True):
+        assert np.array_equal(out, values[a:b])

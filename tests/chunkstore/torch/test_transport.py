@@ -53,7 +53,23 @@ def test_what_arrives_is_what_was_sent(value):
         assert got == value
 
 
-def test_a_slot_is_used_again_once_its_contents_are_copied():
+def test_what_is_kept_stays_as_it_came_and_shared_memory_stays_small():
+    kept = [sent({"x": torch.full((50_000,), number)})["x"] for number in range(20)]
+    assert [int(x[-1]) for x in kept] == list(range(20))
+    assert all(bool((x == x[0]).all()) for x in kept)
+    slots = transport._own_slots()._slots
+    assert len(slots) <= transport.LEASED + 1
+    view = kept[0][7:]
+    del kept
+    for number in range(100, 110):
+        sent({"x": torch.full((50_000,), number)})
+    assert bool((view == 0).all())  # a view holds its slot, too
+    assert sum(int(slot[0]) for slot in slots) == 1
+    del view
+    assert sum(int(slot[0]) for slot in slots) == 0
+
+
+def test_a_slot_is_used_again_once_its_contents_are_let_go_of():
     for number in range(5):
         assert torch.equal(sent({"x": torch.full((50_000,), number)})["x"], torch.full((50_000,), number))
     assert len(transport._own_slots()._slots) == 1

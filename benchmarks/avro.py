@@ -329,7 +329,7 @@ def _subjects() -> list[Subject]:
         table = f"store {kind}"
         out.append(Subject("fastavro loop to zarr", "benchmarks.avro:loop", params, table=table))
         for workers, name in ((0, "ours, in process"), (1, "ours, 1 worker"), (2, "ours, 2 workers")):
-            more = params | {"workers": workers, "repeat": 1 if workers == 0 else 20}
+            more = params | {"workers": workers, "repeat": 8 if workers == 0 else 60}
             out.append(Subject(name, "benchmarks.avro:store", more, table=table))
     for repeat in (4, 40):
         more = {"kind": "plain", "codec": "zstandard", "repeat": repeat}

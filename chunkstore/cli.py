@@ -209,6 +209,7 @@ def _forgotten_dashes(words: Sequence[str], message: str) -> str:
     >>> _forgotten_dashes(["info", "sensors.zarr", "json"], "Got unexpected extra argument(s) (json)")
     '; did you mean --json?'
     """
+    _load_verbs(app)
     command: Any = typer.main.get_command(app)
     options: set[str] = set()
     for word in words:

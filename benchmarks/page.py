@@ -111,6 +111,16 @@ def spread(record: Record, name: str = "per_s") -> str:
     )
 
 
+def shown(record: Record) -> str:
+    """The name of a row; a number behind it counts workers.
+
+    >>> shown({"name": "streaming crops, 2"}), shown({"name": "tsai"})
+    ('streaming crops (2 workers)', 'tsai')
+    """
+    name, comma, workers = record["name"].rpartition(", ")
+    return f"{name} ({workers} workers)" if comma and workers.isdecimal() else record["name"]
+
+
 def fact(record: Record, name: str) -> Any:
     """A fact of a record, or None."""
     return record.get("values", {}).get(name)
@@ -129,7 +139,8 @@ def below(result: Mapping[str, Any]) -> str:
     return (
         f"`{result['command']}` · {result['date']}, commit {result['commit']}, {about['processor']}, "
         f"{about['cores']} cores, {number((about.get('memory_bytes') or 0) / 2**30)} GiB, "
-        f"Python {about['python']}, load {load} before the start, {result['repeats']} processes a row"
+        f"Python {about['python']}, load {load} before the start, {result['repeats']} "
+        f"process{'' if result['repeats'] == 1 else 'es'} a row"
     )
 
 
@@ -158,7 +169,7 @@ def _rates(result: Mapping[str, Any], name: str, unit: str, *, batches: bool = T
             continue
         rate = middle(record, "per_s") or 0.0
         row = [
-            f"**{record['name']}**" if record["name"].startswith("ours") else record["name"],
+            f"**{record['name']}**" if record["name"].startswith("ours") else shown(record),
             number(rate),
             spread(record),
             _share(record, own, "per_s"),
@@ -174,7 +185,14 @@ def _rates(result: Mapping[str, Any], name: str, unit: str, *, batches: bool = T
 
 def gaps(result: Mapping[str, Any]) -> str:
     """What could not be measured, and why."""
-    lines = {f"- {r['name']}: {r['gap']}" for r in result["subjects"] if "gap" in r}
+    tables: dict[str, set[str]] = {}
+    for record in result["subjects"]:
+        tables.setdefault(record["name"], set()).add(record["table"])
+    lines = {
+        f"- {r['name']}{' in ' + r['table'] if len(tables[r['name']]) > 1 else ''}: {r['gap']}"
+        for r in result["subjects"]
+        if "gap" in r
+    }
     return "\n".join(["Gaps, stated by the run itself:", "", *sorted(lines)]) if lines else ""
 
 
@@ -188,11 +206,20 @@ def reason(name: str) -> str:
 ELSEWHERE = {
     "first batch": "they fill no blocks before the first batch; ours reads as many blocks as a batch has "
     "windows, so that already the first batch is mixed well",
-    "peak memory": "they keep little or nothing between batches; ours keeps decoded blocks up to its "
-    "memory limit, or starts worker processes",
+    "peak memory": "they keep little between batches, or the data and nothing else, and pages of mapped "
+    "files are not counted; ours keeps decoded blocks up to its memory limit and makes batches ahead",
     "bytes on disk": "their codecs pack closer than our default, which is chosen for the speed of reading; "
     "`codec=` picks another",
 }
+
+#: the same where a store is filled and there are no batches
+FILLING = {
+    "peak memory": "one process, one recording at a time; ours starts worker processes, each with an "
+    "interpreter and libraries of its own",
+}
+
+#: what no ``codec=`` of ours does
+LOSSY = "; ogg is smaller still since it is lossy, which no codec of a store is"
 
 
 def _ahead(
@@ -217,9 +244,9 @@ def _ahead(
                 pairs.append(("first batch", middle(ours, "first_batch_s"), middle(record, "first_batch_s")))
             for what, more, less in pairs:
                 if more and less and more > less * 1.05:
-                    where = f" in {name}" if len(tables) > 1 else ""
+                    where = f" in {name.replace(', ', ' ')}" if len(tables) > 1 else ""
                     peers = found.setdefault(what, {})
-                    peers.setdefault(record["name"], []).append(f"{number(more / less, 2)}x{where}")
+                    peers.setdefault(shown(record), []).append(f"{number(more / less, 2)}x{where}")
     return found
 
 
@@ -230,8 +257,10 @@ def winners(result: Mapping[str, Any], tables: Iterable[str], *, batches: bool =
     for what in ("rate", "rate per CPU s"):
         for peer, won in found.get(what, {}).items():
             lines.append(f"- **{what}: {peer}**, {', '.join(won)}. Why: {reason(peer)}.")
-    for what, why in ELSEWHERE.items():
+    for what, why in (ELSEWHERE | ({} if batches else FILLING)).items():
         if peers := found.get(what):
+            if what == "bytes on disk" and any("ogg" in peer for peer in peers):
+                why += LOSSY  # noqa: PLW2901 - one sentence more
             told = "; ".join(f"{peer} {', '.join(won)}" for peer, won in peers.items())
             lines.append(f"- **{what}**: {told}. Why: {why}.")
     return "\n".join(lines) or "No peer is ahead in any number of these tables."

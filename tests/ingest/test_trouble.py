@@ -484,8 +484,9 @@ def test_a_worker_that_dies_is_replaced(folder, tmp_path, wanted):
 
 @pytest.mark.cluster
 def test_ctrl_c_leaves_a_store_that_resumes(folder, tmp_path):
-    command = (
-        "import ingest, sys; ingest.ingest('keyed_source:KeyedSource', sys.argv[1], sys.argv[2], "
+    command = (  # what runs in the background of a shell has been told to ignore the signal
+        "import ingest, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "ingest.ingest('keyed_source:KeyedSource', sys.argv[1], sys.argv[2], "
         "{'slow': 0.1, 'part_rows': 20}, workers=0, chunk=16, shard=64, resume=True)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(SUPPORT.parents[2])])}

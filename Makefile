@@ -21,7 +21,7 @@ help:
 	@echo 'make test           install, lint, types, doctests, tests, documentation'
 	@echo 'make docs           build the documentation into docs/_build/html; make linkcheck checks its links'
 	@echo 'make bench          run every benchmark, write the page; make bench-NAME runs benchmarks/NAME.py'
-	@echo 'make bench-quick    the same in minutes; make bench-check fails where a ratio got worse'
+	@echo 'make bench-quick    the same with less data; make bench-check fails where a ratio got worse'
 	@echo 'make fuzz           longer random testing than make test does'
 	@echo 'make test-adapters  test fastai, tsai and Lightning in an environment of their own'
 	@echo 'make test-oldest    the suite on the oldest supported versions; make test-313 on Python 3.13 and the newest'

@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Run the benchmarks.")
     parser.add_argument(
-        "--quick", action="store_true", help="minutes instead of an hour; the page stays as it is"
+        "--quick", action="store_true", help="smaller data; nothing is stored and the page stays as it is"
     )
     parser.add_argument("names", nargs="*", metavar="QUESTION", help=", ".join(questions()))
     asked = parser.parse_args(argv)

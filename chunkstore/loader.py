@@ -129,7 +129,8 @@ class WindowLoader:
     Examples
     --------
     >>> from chunkstore.windows import WindowSpec
-    >>> store = getfixture("small_store")
+    >>> from chunkstore.examples import small_store
+    >>> store = small_store()
     >>> with WindowLoader(store, WindowSpec(2), fields=["x"], batch_size=4) as loader:
     ...     batches = list(loader.batches(epoch=0))
     >>> [b["x"].shape for b in batches]

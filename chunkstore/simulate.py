@@ -164,7 +164,8 @@ def simulate(
 
     Examples
     --------
-    >>> found = simulate(getfixture("small_store"), 2, batch_size=4, fields=["x"])
+    >>> from chunkstore.examples import small_store
+    >>> found = simulate(small_store(), 2, batch_size=4, fields=["x"])
     >>> found.windows, found.batches
     (7, 2)
     """

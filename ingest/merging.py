@@ -64,6 +64,7 @@ def merge(
 
     Examples
     --------
+    >>> import chunkstore
     >>> for name, n in (("a", 3), ("b", 2)):
     ...     place = f"memory://merge-{name}"
     ...     with chunkstore.StoreWriter(place, fields={"x": "f4"}, overwrite=True) as store:

@@ -15,7 +15,21 @@ from pathlib import Path
 from benchmarks.harness import ROOT
 
 #: modules that are no question of their own
-PARTS = {"__init__", "__main__", "check", "data", "harness", "page", "quality", "setup", "soak", "usage"}
+PARTS = {
+    *(
+        "__init__",
+        "__main__",
+        "check",
+        "compare_runs",
+        "data",
+        "harness",
+        "numbers",
+        "page",
+        "plots",
+        "probe",
+    ),
+    *("quality", "quotes", "setup", "soak", "usage", "winners"),
+}
 
 
 def questions() -> list[str]:

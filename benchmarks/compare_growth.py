@@ -43,4 +43,4 @@ def subjects(quick: bool) -> list[Subject]:
 
 
 if __name__ == "__main__":
-    sys.exit(main("compare_growth", subjects, repeats=2))
+    sys.exit(main("compare_growth", subjects))

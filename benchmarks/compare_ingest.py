@@ -26,6 +26,7 @@ avro  | polars to npy           | tables:polars_npy         | tables  | polars  
 avro  | polars to zarr          | tables:polars_zarr        | tables  | polars zarr        | the same, zarr's default codec, sharded
 avro  | polars to parquet       | tables:polars_parquet     | tables  | polars             | the same, write_parquet
 avro  | DataFusion to npy       | tables:datafusion_npy     | tables  | datafusion pyarrow | register_avro, order by device, time
+avro  | DataFusion to zarr      | tables:datafusion_zarr    | tables  | datafusion zarr    | the same, zarr's default codec, sharded
 avro  | DataFusion to parquet   | tables:datafusion_parquet | tables  | datafusion         | the same, write_parquet
 avro  | ours                    | ours:ingest_avro          | own     | zarr fastavro numba | ingest_avro, defaults, as many workers as cores
 avro  | ours, in process        | ours:ingest_avro_here     | own     | zarr fastavro numba | ingest_avro(workers=0)
@@ -55,13 +56,16 @@ def avro(probe: Probe, filler: str, **task: Any) -> None:
     asked = AvroTask(**task)
     paths = asked.paths()
     probe.set(input_bytes=sum(path.stat().st_size for path in paths))
+    probe.evict(*paths)
     _fill(probe, filler, asked, asked.n_rows)
 
 
 def audio(probe: Probe, filler: str, **task: Any) -> None:
     """Seconds of audio a second."""
     asked = AudioTask(**task)
-    probe.set(input_bytes=sum(path.stat().st_size for path in asked.files()))
+    files = asked.files()
+    probe.set(input_bytes=sum(path.stat().st_size for path in files))
+    probe.evict(*files)
     _fill(probe, filler, asked, float(asked.seconds().sum()))
 
 
@@ -86,4 +90,4 @@ def subjects(quick: bool) -> list[Subject]:
 
 
 if __name__ == "__main__":
-    sys.exit(main("compare_ingest", subjects, repeats=3))
+    sys.exit(main("compare_ingest", subjects))

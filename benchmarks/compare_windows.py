@@ -161,9 +161,17 @@ def _subject(reader: Reader, function: str, table: str, size: dict[str, Any], ti
     params = {"reader": reader.function, "workers": reader.workers, "resumes": reader.resumes} | size
     target = f"benchmarks.compare_windows:{function}"
     return Subject(
-        reader.name, target, params, reader.venv, reader.setting, table, reader.packages, timeout_s
+        reader.name,
+        target,
+        params,
+        reader.venv,
+        reader.setting,
+        table,
+        reader.packages,
+        timeout_s,
+        once=function == "once",
     )
 
 
 if __name__ == "__main__":
-    sys.exit(main("compare_windows", subjects, repeats=2))
+    sys.exit(main("compare_windows", subjects))

@@ -15,10 +15,11 @@ imports touch another's. It asks its `Probe` for time::
 ``python -m benchmarks.example`` then runs every subject (``--quick``, ``--only NAME``,
 ``--repeats N``, ``--out FILE``), prints a table and writes ``benchmarks/results/example.json``.
 
-Rules: warm-up is not counted; a number is a median of repeats, with its quartiles; subjects take turns
-(all of them once, then all of them again), so that a noisy minute spoils a repeat and not a subject; peak
-memory is that of the whole process tree from `Probe.start` on; only one benchmark runs at a time. On a
-machine with other work, compare ratios within one run and ``per_cpu_s`` before the rates.
+Rules: warm-up is not counted; a number is the median of its repeats, with the least and the greatest;
+subjects take turns (all of them once, then all of them again, each time from another place on), so that a
+noisy minute spoils a repeat and not a subject, and a drift of the machine hits all alike; peak memory is that
+of the whole process tree from `Probe.start` on; only one benchmark runs at a time. On a machine with other
+work, compare ratios within one run and ``per_cpu_s`` before the rates.
 
 Inside a subject only the standard library and numpy are needed.
 """
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib
 import importlib.metadata
 import json
@@ -44,7 +46,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.usage import Usage, disk_bytes, evict, memory, usage
+from benchmarks.probe import Probe
+from benchmarks.usage import memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,8 +60,8 @@ __all__ = [
     "machine",
     "main",
     "measure",
-    "quartiles",
     "run_all",
+    "summed_up",
     "work_dir",
 ]
 
@@ -93,6 +96,8 @@ class Subject:
     """Distributions whose versions are recorded."""
     timeout_s: float = 600.0
     """After this long its process tree is ended and the row says so."""
+    once: bool = False
+    """Counts facts and no times: one process answers, however many repeats are asked for."""
 
     def python(self) -> Path:
         """The interpreter of its environment; may not exist."""
@@ -103,134 +108,16 @@ class Subject:
         )
 
 
-def quartiles(values: Sequence[float]) -> dict[str, float]:
-    """Median, quartiles and count of repeats.
+def summed_up(runs: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Median, least, greatest and count: of the medians of several processes, or of the values of one.
 
-    >>> quartiles([3.0, 1.0, 2.0, 10.0])
-    {'median': 2.5, 'low': 1.5, 'high': 6.5, 'n': 4}
+    >>> summed_up([[1.0, 2.0, 9.0], [4.0], [3.0, 3.0]])
+    {'median': 3.0, 'low': 2.0, 'high': 4.0, 'n': 3}
+    >>> summed_up([[3.0, 1.0]])
+    {'median': 2.0, 'low': 1.0, 'high': 3.0, 'n': 2}
     """
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    lower, upper = ordered[:half] or ordered, ordered[-half:] if half else ordered
-    return {
-        "median": statistics.median(ordered),
-        "low": statistics.median(lower),
-        "high": statistics.median(upper),
-        "n": len(ordered),
-    }
-
-
-class Probe:
-    """What a subject measures itself with; lives in the subject's process."""
-
-    def __init__(self, scale: float = 1.0) -> None:
-        self.scale = scale
-        self.lists: dict[str, list[float]] = {}
-        self.values: dict[str, Any] = {}
-        self.started: float | None = None
-
-    def start(self) -> None:
-        """Preparation ends here: peak memory counts from now on. Called by the timers if not by hand."""
-        if self.started is None:
-            self.started = time.monotonic()
-
-    def add(self, name: str, value: float) -> None:
-        """One repeat of a measured number."""
-        self.lists.setdefault(name, []).append(float(value))
-
-    def set(self, **values: Any) -> None:
-        """Facts that are not repeated: counts, bytes on disk, yes and no, settings."""
-        self.values.update(values)
-
-    def disk(self, path: str | os.PathLike[str], name: str = "disk_bytes") -> None:
-        """Record the bytes of a file or folder."""
-        self.values[name] = disk_bytes(path)
-
-    def evict(self, path: str | os.PathLike[str]) -> None:
-        """Drop the cached pages of a file or folder, and record whether that was possible."""
-        self.values["cold"] = evict(path)
-
-    def _record(self, spent: Usage, units: float) -> None:
-        self.add("per_s", units / max(spent.wall_s, 1e-9))
-        if spent.cpu_s > 0.05:  # the counters tick 100 times a second
-            self.add("per_cpu_s", units / spent.cpu_s)
-        self.add("seconds", spent.wall_s)
-        self.values["read_bytes"] = self.values.get("read_bytes", 0) + spent.read_calls_bytes
-        self.values["read_disk_bytes"] = self.values.get("read_disk_bytes", 0) + spent.read_disk_bytes
-        self.values["units"] = self.values.get("units", 0) + units
-
-    def stream(
-        self,
-        batches: Callable[[], Iterable[Any]],
-        count: Callable[[Any], int] = len,
-        *,
-        seconds: float = 5.0,
-        slices: int = 5,
-        warmup_s: float = 1.0,
-        see: Callable[[Any], None] | None = None,
-    ) -> None:
-        """Draw batches for ``seconds`` in ``slices`` equal times; a rate each. An ended stream starts again.
-
-        Records ``first_batch_s`` (from asking for an iterator to the first batch), then ``per_s`` and
-        ``per_cpu_s`` in units a second. ``count(batch)`` says how many units a batch holds, ``see``
-        is handed the batches of the warm-up.
-        """
-        self.start()
-        seconds, warmup_s = seconds * self.scale, warmup_s * self.scale
-        begin = time.perf_counter()
-        turning = iter(batches())
-        batch = next(turning)
-        self.add("first_batch_s", time.perf_counter() - begin)
-        if see:
-            see(batch)
-
-        def endless() -> Iterator[Any]:
-            nonlocal turning
-            while True:
-                drawn = 0
-                for item in turning:
-                    drawn += 1
-                    yield item
-                if not drawn:
-                    raise RuntimeError("the stream holds no batch")
-                turning = iter(batches())
-
-        flow = endless()
-        while time.perf_counter() - begin < warmup_s:
-            batch = next(flow)
-            if see:
-                see(batch)
-        whole, total = usage(), 0
-        for _ in range(slices):
-            before, units = usage(), 0
-            end = time.perf_counter() + seconds / slices
-            while time.perf_counter() < end:
-                units += count(next(flow))
-            self._record(usage() - before, units)
-            total += units
-        if "per_cpu_s" not in self.lists:  # every slice used less than the counters can tell
-            self.add("per_cpu_s", total / max((usage() - whole).cpu_s, 0.01))
-
-    def job(
-        self,
-        work: Callable[[], Any],
-        units: float = 1,
-        *,
-        repeats: int = 1,
-        warmup: int = 0,
-        before: Callable[[], Any] | None = None,
-    ) -> Any:
-        """Call ``work`` ``repeats`` times (``before`` each, not timed); ``per_s`` is ``units`` a second."""
-        self.start()
-        result = None
-        for turn in range(-warmup, repeats):
-            if before:
-                before()
-            earlier = usage()
-            result = work()
-            if turn >= 0:
-                self._record(usage() - earlier, units)
-        return result
+    values = [statistics.median(run) for run in runs] if len(runs) > 1 else list(runs[0])
+    return {"median": statistics.median(values), "low": min(values), "high": max(values), "n": len(values)}
 
 
 class _Watch(threading.Thread):
@@ -399,23 +286,41 @@ def machine() -> dict[str, Any]:
 
 
 def _merge(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One record of a subject's repeats: lists joined and summed up, the worst peak, the last facts."""
+    """One record of a subject's repeats: lists joined and summed up, the worst peak, the last facts.
+
+    Bytes read and the units they were read for are added up: a rate of reading needs both.
+    """
     good = [record for record in records if "gap" not in record]
     if not good:
         return records[-1]
     merged = dict(good[-1])
-    lists: dict[str, list[float]] = {}
+    runs: dict[str, list[list[float]]] = {}
     for record in good:
         for name, values in record["lists"].items():
-            lists.setdefault(name, []).extend(values)
-    merged["lists"] = {name: [float(f"{v:.6g}") for v in values] for name, values in lists.items()}
-    merged["summary"] = {name: quartiles(values) for name, values in merged["lists"].items()}
+            runs.setdefault(name, []).append([float(f"{v:.6g}") for v in values])
+    merged["lists"] = {name: [v for values in lists for v in values] for name, lists in runs.items()}
+    merged["summary"] = {name: summed_up(lists) for name, lists in runs.items()}
+    merged["processes"] = len(good)
+    merged["values"] = dict(merged["values"])
+    for name in ("read_bytes", "read_disk_bytes", "units"):
+        if name in merged["values"]:
+            merged["values"][name] = sum(record["values"].get(name, 0) for record in good)
     for name in ("peak_bytes", "peak_mapped_bytes"):
         if any(name in record for record in good):
             merged[name] = max(record.get(name, 0) for record in good)
     if len(good) < len(records):
         merged["failed_repeats"] = len(records) - len(good)
     return merged
+
+
+def rotated(n: int, turn: int, turns: int) -> list[int]:
+    """The order of ``n`` rows in a turn: the same round, begun at another row each turn.
+
+    >>> [rotated(6, turn, 3) for turn in range(3)]
+    [[0, 1, 2, 3, 4, 5], [2, 3, 4, 5, 0, 1], [4, 5, 0, 1, 2, 3]]
+    """
+    first = turn * n // max(turns, 1)
+    return [(first + k) % n for k in range(n)]
 
 
 def run_all(
@@ -425,16 +330,18 @@ def run_all(
     scale: float,
     keep: Callable[[list[dict[str, Any]]], Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Measure subjects in turns, ``repeats`` times each; a gap is tried once only.
+    """Measure subjects in turns, ``repeats`` times each; a gap, and what counts facts, is tried once only.
 
-    ``keep`` is handed what there is after each of them, so that a run that is ended early leaves something.
+    Each turn starts at another place of the list. ``keep`` is handed what there is after each of them, so
+    that a run that is ended early leaves something.
     """
     records: dict[int, list[dict[str, Any]]] = {}
     lock = Turn()
     try:
         for turn in range(repeats):
-            for place, subject in enumerate(subjects):
-                if turn and "gap" in records[place][-1]:
+            for place in rotated(len(subjects), turn, repeats):
+                subject = subjects[place]
+                if turn and (subject.once or "gap" in records[place][-1]):
                     continue
                 lock.take()
                 record = measure(subject, scale)
@@ -452,18 +359,19 @@ def run_all(
 def _line(record: Mapping[str, Any]) -> str:
     if "gap" in record:
         return f"gap: {record['gap']}"
-    parts = [f"{name} {quartiles(v)['median']:.4g}" for name, v in record["lists"].items()]
+    parts = [f"{name} {statistics.median(v):.4g}" for name, v in record["lists"].items()]
     if "peak_bytes" in record:
         parts.append(f"peak {record['peak_bytes'] / 2**20:.0f} MiB")
     return ", ".join(parts)
 
 
 def _commit() -> str:
+    """The commit that runs; ``+changes`` where a file of Python is not as it was committed."""
+    git = functools.partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, check=True)
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        done = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
+        commit = git(["git", "rev-parse", "--short", "HEAD"]).stdout.strip()
+        changed = git(["git", "status", "--porcelain", "--", "*.py"]).stdout.strip()
+        return commit + ("+changes" if changed else "")
     return "unknown"
 
 
@@ -503,8 +411,8 @@ def main(
             print(f"{subject.table:20} {subject.name:36} {subject.venv:10} {subject.setting}")
         return 0
     turns = asked.repeats or (1 if asked.quick else repeats)
-    about = machine()
-    began = time.time()
+    about, commit, began = machine(), _commit(), time.time()
+    more = " --quick" if asked.quick else "" if turns == repeats else f" --repeats {turns}"
     folder = work_dir() / "quick" if asked.quick or asked.only else RESULTS
     out = asked.out or folder / f"{question}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -512,10 +420,10 @@ def main(
     def write(records: list[dict[str, Any]], path: Path) -> None:
         result = {
             "question": question,
-            "command": f"python -m benchmarks.{question}" + (" --quick" if asked.quick else ""),
+            "command": f"python -m benchmarks.{question}{more}",
             "quick": asked.quick,
             "date": time.strftime("%Y-%m-%d", time.gmtime(began)),
-            "commit": _commit(),
+            "commit": commit,
             "machine": about,
             "repeats": turns,
             "took_s": round(time.time() - began, 1),

@@ -95,6 +95,7 @@ def ours(probe: Probe, axis: str, value: int, seconds: float = 3.0, **more: Any)
     size = Size(**(more | {axis: value}))
     apart("growth:make_stores", size, size.place(0))
     compiled("windows")
+    probe.evict(*(size.place(number) for number in range(size.stores)))
     probe.start()
     begin = time.perf_counter()
     if axis == "workers":

@@ -186,6 +186,11 @@ def datafusion_parquet(task: AvroTask, out: Path) -> int:
     return task.n_rows
 
 
+def datafusion_zarr(task: AvroTask, out: Path) -> int:
+    table = _datafusion(task).to_arrow_table()
+    return _to_zarr({name: table[name].to_numpy() for name in FIELDS}, out)
+
+
 def datafusion_npy(task: AvroTask, out: Path) -> int:
     table = _datafusion(task).to_arrow_table()
     out.mkdir(parents=True)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks import harness
-from benchmarks.harness import Probe, Subject, main, measure, quartiles
+from benchmarks.harness import Subject, main, measure, rotated, run_all, summed_up
+from benchmarks.probe import Probe
 from benchmarks.usage import disk_bytes, evict, tree, usage
 
 
@@ -36,8 +40,54 @@ def sleeps(probe):
 HERE = "tests.benchmarks.test_harness"
 
 
-def test_quartiles_of_one_value_are_that_value():
-    assert quartiles([2.0]) == {"median": 2.0, "low": 2.0, "high": 2.0, "n": 1}
+def test_one_value_is_its_own_median_and_ends():
+    assert summed_up([[2.0]]) == {"median": 2.0, "low": 2.0, "high": 2.0, "n": 1}
+
+
+@given(st.integers(1, 40), st.integers(1, 8))
+def test_every_turn_has_all_rows_once_in_the_same_round(n, turns):
+    for turn in range(turns):
+        order = rotated(n, turn, turns)
+        assert sorted(order) == list(range(n))
+        assert all((b - a) % n == 1 % n for a, b in pairwise(order))
+
+
+def test_turns_begin_at_other_rows_and_facts_and_gaps_are_asked_for_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("CHUNKSTORE_BENCH_LOCK", str(tmp_path / "lock"))
+    asked = []
+
+    def measured(subject, scale):
+        asked.append(subject.name)
+        return {"gap": "no"} if subject.name == "gap" else {"lists": {"per_s": [1.0]}, "values": {}}
+
+    monkeypatch.setattr(harness, "measure", measured)
+    subjects = [Subject("a", "m:f"), Subject("facts", "m:f", once=True), Subject("gap", "m:f")]
+    found = run_all([*subjects, Subject("b", "m:f")], repeats=2, scale=1.0)
+    assert asked == ["a", "facts", "gap", "b", "b", "a"]
+    assert [record.get("processes") for record in found] == [2, 1, None, 2]
+
+
+def test_a_row_is_the_median_of_its_processes_and_what_it_read_adds_up():
+    runs = [[1.0, 1.0, 9.0], [2.0, 2.0, 2.0], [3.0, 4.0, 5.0]]
+    records = [{"lists": {"per_s": run}, "values": {"read_bytes": 10, "units": 2}} for run in runs]
+    merged = harness._merge(records)
+    assert merged["summary"]["per_s"] == {"median": 2.0, "low": 1.0, "high": 4.0, "n": 3}
+    assert (merged["values"]["read_bytes"], merged["values"]["units"]) == (30, 6)
+
+
+def test_bytes_read_are_those_of_the_whole_stream_the_first_batch_among_them(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(bytes(1 << 20))
+
+    def batches():
+        with path.open("rb") as file:
+            file.read()
+        yield from ([0] for _ in range(10**6))
+
+    probe = Probe()
+    probe.stream(batches, len, seconds=0.05, slices=2, warmup_s=0)
+    assert probe.values["read_bytes"] >= 1 << 20
+    assert probe.values["units"] >= 2
 
 
 def test_a_stream_that_ends_is_started_again_and_every_slice_has_a_rate():
@@ -106,7 +156,8 @@ def test_main_writes_versions_machine_and_summary(tmp_path, monkeypatch):
     assert main("example", subjects, ["--repeats", "2", "--out", str(out)]) == 0
     result = json.loads(out.read_text())
     assert result["machine"]["cores"] >= 1
-    assert result["subjects"][0]["summary"]["per_s"]["n"] == 4
+    assert result["subjects"][0]["summary"]["per_s"]["n"] == 2
+    assert result["commit"] != "unknown"
     assert "ValueError" in result["subjects"][1]["gap"]
 
 

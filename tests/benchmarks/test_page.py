@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import check, page
 from benchmarks.compare_windows import readers
+from benchmarks.winners import ELSEWHERE, REASONS, reason, winners
 
 
 def record(name, rate, *, table="t", peak=100 << 20, disk=10 << 20, first=0.1, **values):
@@ -35,38 +36,57 @@ def result(*records):
     }
 
 
-def test_rows_stand_fastest_first_and_carry_their_share_of_ours():
-    text = page._rates(result(record("slow", 10.0), record("ours", 200.0)), "t", "windows")
-    lines = text.splitlines()
+def test_rows_stand_fastest_first_and_say_how_many_times_as_fast_ours_is():
+    slow = record("slow", 10.0, read_bytes=5000, read_disk_bytes=100, units=10)
+    lines = page._rates(result(slow, record("ours", 200.0)), "t", "windows").splitlines()
+    assert "read B a window (disk)" in lines[0]
     assert lines[2].startswith("| **ours** | 200 |")
-    assert lines[3].startswith("| slow | 10 | +-10% | 0.05 | 0.05 |")
+    assert (
+        lines[3]
+        == "| slow | 10.0 | -10\N{NO-BREAK SPACE}+10 | 20.0 | 20.0 | 0.10 | 500 (10.0) | 100 | 10.0 |"
+    )
 
 
 def test_a_peer_that_is_ahead_is_named_with_its_reason():
-    text = page.winners(result(record("ours", 10.0), record("tsai", 20.0)), ["t"])
-    assert "**rate: tsai**, 2x." in text
-    assert page.REASONS["tsai"] in text
+    text = winners(result(record("ours", 10.0), record("tsai", 20.0)), ["t"])
+    assert "| tsai | 2.0 | 2.0 |" in text
+    assert f"- *tsai*: {REASONS['tsai']}." in text
+
+
+def test_a_reason_that_many_share_stands_once():
+    peers = [record("polars to npy", 20.0), record("polars to zarr", 30.0)]
+    text = winners(result(record("ours", 10.0), *peers), ["t"], batches=False)
+    assert text.count(REASONS["polars"]) == 1
+    assert "- *polars to zarr, polars to npy*:" in text
+
+
+def test_a_peer_that_is_ahead_in_one_of_two_tables_has_a_dash_for_the_other():
+    ours = [record("ours", 10.0, table=name) for name in ("t", "u")]
+    peers = [record("tsai", 20.0), record("tsai", 5.0, table="u")]
+    assert "| tsai | 2.0 / - |" in winners(result(*ours, *peers), ["t", "u"])
 
 
 def test_a_win_without_a_reason_is_called_open():
-    assert "the reason is open" in page.winners(result(record("ours", 1.0), record("new", 2.0)), ["t"])
+    assert "the reason is open" in winners(result(record("ours", 1.0), record("new", 2.0)), ["t"])
 
 
 def test_what_is_no_rate_has_one_line_for_all_peers():
     peers = [record("ours", 9.0), record("a", 1.0, first=0.01), record("b", 1.0, first=0.05)]
-    text = page.winners(result(*peers), ["t"])
-    assert f"- **first batch**: a 10x; b 2x. Why: {page.ELSEWHERE['first batch']}." in text
+    text = winners(result(*peers), ["t"])
+    assert "| a | 10 |" in text
+    assert "| b | 2.0 |" in text
+    assert f"- **first batch**, all of them: {ELSEWHERE['first batch']}." in text
 
 
 def test_nobody_ahead_is_said():
-    assert "No peer" in page.winners(result(record("ours", 2.0), record("new", 1.0)), ["t"])
+    assert "No peer" in winners(result(record("ours", 2.0), record("new", 1.0)), ["t"])
 
 
 @pytest.mark.parametrize(
     "reader", [r for r in readers() if not r.name.startswith("ours")], ids=lambda r: r.name
 )
 def test_every_peer_has_a_reason_should_it_win(reader):
-    assert page.reason(reader.name) != "the reason is open"
+    assert reason(reader.name) != "the reason is open"
 
 
 def test_a_gap_is_stated_and_stands_in_no_table():

@@ -116,14 +116,15 @@ def measure_codecs(values: np.ndarray, repeats: int) -> dict[str, dict[str, floa
     }
 
 
-def codecs(repeats: int) -> dict[str, object]:
+def codecs(repeats: int, *, quick: bool) -> dict[str, object]:
     sets = {
         "esc10, 32 kHz int16": decoded(recordings("esc10/**/*.ogg"), RATE),
         "soundscape, 48 kHz int16": decoded(recordings("soundscape/*.flac"), 48_000),
         "speech and digits, 16 kHz int16": decoded(recordings("speech/*", "digits/*.wav"), 16_000),
     }
     result: dict[str, object] = {}
-    for title, values in sets.items():
+    for title, whole in sets.items():
+        values = whole[: 8 * CHUNK] if quick else whole
         table = measure_codecs(values, repeats)
         result[title] = table
         print(f"\n{title}: {values.size} samples, chunks of {CHUNK}")
@@ -136,15 +137,16 @@ def codecs(repeats: int) -> dict[str, object]:
     return result
 
 
-def stored_bytes(repeats: int) -> dict[str, object]:
+def stored_bytes(repeats: int, *, quick: bool) -> dict[str, object]:
     from ingest import ingest_audio
 
     result: dict[str, object] = {}
-    for title, files, rate in (
+    sets = [
         ("esc10", recordings("esc10/**/*.ogg"), RATE),
         ("soundscape", recordings("soundscape/*.flac"), 48_000),
         ("both", recordings("esc10/**/*.ogg", "soundscape/*.flac"), RATE),
-    ):
+    ]
+    for title, files, rate in sets[:1] if quick else sets:
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "a.zarr"
             ingest_audio(files, out, rate=rate, workers=1)
@@ -204,9 +206,9 @@ def one_way(folder: str, way: str) -> None:
         print(time.perf_counter() - wall, cpu_seconds() - cpu, samples)
 
 
-def ingest_speed(repeats: int) -> dict[str, object]:
+def ingest_speed(repeats: int, *, quick: bool) -> dict[str, object]:
     """Each way in a fresh process, by turns; the start of workers and decoder processes is part of it."""
-    copies = int(os.environ.get("AUDIO_BENCH_COPIES", "12"))
+    copies = int(os.environ.get("AUDIO_BENCH_COPIES") or (1 if quick else 12))
     ways = ["bare loop", "source alone", "1 worker", "2 workers"]
     seen: dict[str, list[list[float]]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as folder:
@@ -258,7 +260,7 @@ def long_file(folder: Path, seconds: int, suffix: str) -> Path:
     return path
 
 
-def memory(repeats: int) -> dict[str, object]:
+def memory(repeats: int, *, quick: bool) -> dict[str, object]:
     """Peak memory of a decoding process and of its owner for files of 10 seconds to 3 hours."""
     from benchmarks.harness import work_dir
 
@@ -266,7 +268,7 @@ def memory(repeats: int) -> dict[str, object]:
     folder.mkdir(parents=True, exist_ok=True)
     result: dict[str, object] = {}
     for suffix in ("wav", "flac", "ogg"):
-        for seconds in (10, 600, 10_800):
+        for seconds in (10, 600) if quick else (10, 600, 10_800):
             path = long_file(folder, seconds, suffix)
             text = subprocess.run(
                 [sys.executable, "-m", "benchmarks.audio", "_peak", str(path)],
@@ -302,7 +304,7 @@ def main() -> int:
     work = {"codecs": codecs, "bytes": stored_bytes, "ingest": ingest_speed, "memory": memory}
     parser.add_argument("what", nargs="*", metavar="PART", help=f"{', '.join(work)}; all by default")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="one repeat; nothing is stored")
+    parser.add_argument("--quick", action="store_true", help="one repeat of less; nothing is stored")
     args = parser.parse_args()
     if args.what[:1] == ["_one"]:
         one_way(args.what[1], args.what[2])
@@ -316,7 +318,7 @@ def main() -> int:
         print(f"no recordings at {DATA}, so nothing was measured; set CHUNKSTORE_TEST_DATA")
         return 0 if args.quick else 2
     for name in args.what or work:
-        result = work[name](1 if args.quick else args.repeats)
+        result = work[name](1 if args.quick else args.repeats, quick=args.quick)
         if not args.quick:
             RESULTS.mkdir(exist_ok=True)
             (RESULTS / f"audio-{name}.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -297,9 +297,11 @@ def store(probe: Probe, kind: str, codec: str, repeat: int = 1, workers: int = 0
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _subjects() -> list[Subject]:
+def subjects(quick: bool) -> list[Subject]:
+    """One row a reader and kind; ``quick`` keeps one kind, and short stores."""
     out = []
-    for kind in ("plain", "nullable", "wide"):
+    kinds = ("plain",) if quick else ("plain", "nullable", "wide")
+    for kind in kinds:
         for codec in ("null", "zstandard"):
             params = {"kind": kind, "codec": codec}
             table = f"decode {kind} {codec}"
@@ -324,14 +326,17 @@ def _subjects() -> list[Subject]:
                 add("fastavro")
                 add("polars", "tables")
             add("scan", table=f"scan {kind} {codec}")
-    for kind in ("plain", "nullable", "wide"):
+    for kind in kinds:
         params = {"kind": kind, "codec": "null"}
         table = f"store {kind}"
         out.append(Subject("fastavro loop to zarr", "benchmarks.avro:loop", params, table=table))
         for workers, name in ((0, "ours, in process"), (1, "ours, 1 worker"), (2, "ours, 2 workers")):
-            more = params | {"workers": workers, "repeat": 8 if workers == 0 else 60}
+            more = params | {
+                "workers": workers,
+                "repeat": (2 if quick else 8) if workers == 0 else (8 if quick else 60),
+            }
             out.append(Subject(name, "benchmarks.avro:store", more, table=table))
-    for repeat in (4, 40):
+    for repeat in (1, 10) if quick else (4, 40):
         more = {"kind": "plain", "codec": "zstandard", "repeat": repeat}
         out.append(
             Subject(f"ours, {2 * ROWS * repeat:,} rows", "benchmarks.avro:store", more, table="memory")
@@ -339,7 +344,5 @@ def _subjects() -> list[Subject]:
     return out
 
 
-SUBJECTS = _subjects()
-
 if __name__ == "__main__":
-    raise SystemExit(main("avro", SUBJECTS))
+    raise SystemExit(main("avro", subjects, repeats=1))  # each repeats its work by itself

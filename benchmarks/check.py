@@ -1,9 +1,10 @@
 """The regression guard: a few ratios of this project to a yardstick, against the ratios stored.
 
-``python -m benchmarks.check`` measures each pair in turns and divides: the noise of a machine touches both.
-It fails where a ratio fell below the stored one by more than `TOLERANCE`, or where peak memory rose
-by as much. ``--update`` stores the ratios of this machine in ``benchmarks/results/check.json``. The
-yardsticks need no peer's environment.
+``python -m benchmarks.check`` measures each pair in turns and divides, rates of wall time and rates for a second
+of processor time: work shows in both, waiting in the first only. The noise of a machine touches both sides of a
+ratio. It fails where one fell below the stored one by more than `TOLERANCE`, or where peak memory rose by as
+much; what fails is measured once more, with more turns, before it is said. ``--update`` stores the ratios of
+this machine in ``benchmarks/results/check.json``. The yardsticks need no peer's environment.
 """
 
 from __future__ import annotations
@@ -27,14 +28,19 @@ WINDOWS = {"length": 512, "channels": 4, "sequences": 16, "resumes": "", "second
 AVRO = {"rows": 50_000, "repeat": 8, "files": 4}
 
 
+#: what is divided, and what it is called
+NUMBERS = {"per_s": "rate", "per_cpu_s": "rate per CPU s"}
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Two subjects whose rates are divided, and which number of theirs that is."""
+    """Two subjects whose rates are divided."""
 
     name: str
     ours: Subject
     yardstick: Subject
-    number: str = "per_cpu_s"
+    numbers: tuple[str, ...] = tuple(NUMBERS)
+    """Rates that are guarded."""
 
 
 def _windows(name: str, reader: str) -> Subject:
@@ -66,23 +72,26 @@ def guards() -> list[Guard]:
             "audio ingest",
             Subject("ours", "benchmarks.compare_ingest:audio", audio | {"filler": "ours:ingest_audio"}),
             Subject("soxr loop", "benchmarks.compare_ingest:audio", audio | {"filler": "tables:soxr_loop"}),
-            "per_s",
+            ("per_s",),  # processes of ours that end in between take their counters along
         ),
     ]
 
 
 def ratio_of(guard: Guard, repeats: int) -> dict[str, Any]:
-    """``ratio`` (median of turns), ``peak_bytes`` of ours; or ``gap``."""
-    ratios, peaks = [], []
+    """Each number's ratio (median of turns), ``peak_bytes`` of ours; or ``gap``."""
+    ratios: dict[str, list[float]] = {number: [] for number in guard.numbers}
+    peaks = []
     for _ in range(repeats):
         ours, yardstick = measure(guard.ours, 0.5), measure(guard.yardstick, 0.5)
         for record in (ours, yardstick):
             if "gap" in record:
                 return {"gap": f"{record['name']}: {record['gap']}"}
-        rates = [statistics.median(record["lists"][guard.number]) for record in (ours, yardstick)]
-        ratios.append(rates[0] / rates[1])
+        for number, found in ratios.items():
+            rates = [statistics.median(record["lists"][number]) for record in (ours, yardstick)]
+            found.append(rates[0] / rates[1])
         peaks.append(ours.get("peak_bytes", 0))
-    return {"ratio": float(f"{statistics.median(ratios):.4g}"), "peak_bytes": min(peaks)}
+    middles = {number: float(f"{statistics.median(found):.4g}") for number, found in ratios.items()}
+    return middles | {"peak_bytes": min(peaks)}
 
 
 def verdict(
@@ -90,25 +99,31 @@ def verdict(
 ) -> tuple[bool, str]:
     """Whether a guard holds, and the sentence for it.
 
-    >>> verdict({"ratio": 0.4, "peak_bytes": 10}, {"ratio": 0.5, "peak_bytes": 10})
-    (True, 'ratio 0.4, stored 0.5')
-    >>> verdict({"ratio": 0.2, "peak_bytes": 10}, {"ratio": 0.5, "peak_bytes": 10})
-    (False, 'ratio 0.2 fell below 0.25, half of the stored 0.5')
+    >>> verdict({"per_s": 0.4, "peak_bytes": 10}, {"per_s": 0.5, "peak_bytes": 10})
+    (True, 'rate 0.4 (stored 0.5)')
+    >>> verdict({"per_s": 0.2, "peak_bytes": 10}, {"per_s": 0.5, "peak_bytes": 10})
+    (False, 'rate 0.2 of the yardstick fell below 0.25, half of the stored 0.5')
     """
     if "gap" in found:
         return False, str(found["gap"])
+    known = {number: told for number, told in NUMBERS.items() if number in found}
     if stored is None:
-        return True, f"ratio {found['ratio']:g}, nothing stored to compare with"
-    least, most = stored["ratio"] * tolerance, stored["peak_bytes"] / tolerance
-    if found["ratio"] < least:
-        share = "half" if tolerance == 0.5 else f"{tolerance:.0%}"
-        return (
-            False,
-            f"ratio {found['ratio']:g} fell below {least:g}, {share} of the stored {stored['ratio']:g}",
-        )
-    if found["peak_bytes"] > most + (64 << 20):
+        return True, ", ".join(
+            f"{told} {found[number]:g}" for number, told in known.items()
+        ) + "; nothing stored"
+    for number, told in known.items():
+        least = stored.get(number, 0) * tolerance
+        if found[number] < least:
+            share = "half" if tolerance == 0.5 else f"{tolerance:.0%}"
+            return False, (
+                f"{told} {found[number]:g} of the yardstick fell below {least:g}, "
+                f"{share} of the stored {stored[number]:g}"
+            )
+    if found["peak_bytes"] > stored["peak_bytes"] / tolerance + (64 << 20):
         return False, f"peak memory {found['peak_bytes']:,} bytes, stored {stored['peak_bytes']:,}"
-    return True, f"ratio {found['ratio']:g}, stored {stored['ratio']:g}"
+    return True, ", ".join(
+        f"{told} {found[number]:g} (stored {stored.get(number, 'not yet')})" for number, told in known.items()
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -127,9 +142,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if asked.only and not any(part in guard.name for part in asked.only):
             continue
         turn.take()
-        result = found[guard.name] = ratio_of(guard, asked.repeats)
+        wanted = None if asked.update else stored.get(guard.name)
+        result = ratio_of(guard, asked.repeats)
+        holds, sentence = verdict(result, wanted)
+        if not holds and "gap" not in result:
+            print(f"     {guard.name}: {sentence}; once more", flush=True)
+            result = ratio_of(guard, 2 * asked.repeats)
+            holds, sentence = verdict(result, wanted)
         turn.rest()
-        holds, sentence = verdict(result, None if asked.update else stored.get(guard.name))
+        found[guard.name] = result
         failed += not holds
         print(f"{'ok  ' if holds else 'FAIL'} {guard.name}: {sentence}", flush=True)
     turn.rest(done=True)

@@ -93,8 +93,9 @@ class _Source:
         exact = np.rint(np.where(lost, 0, values).astype(np.float64) / factor)
         limits = np.iinfo(self.spec.np_dtype)
         near = np.abs(exact * factor - values) <= 4 * np.finfo(values.dtype).eps * np.abs(values)
-        if not (lost | (near & (exact >= limits.min) & (exact <= limits.max))).all():
-            at = int(np.flatnonzero((~lost & ~near).reshape(-1))[:1].sum())
+        fits = lost | (near & (exact >= limits.min) & (exact <= limits.max))
+        if not fits.all():
+            at = int(np.flatnonzero(~fits.reshape(-1))[0])
             raise ConfigError(
                 f"{name!r} holds {values.reshape(-1)[at]!r}, which is no {self.spec.dtype} times its "
                 f"scale_factor {factor!r}; {_ADVICE}"
@@ -202,6 +203,9 @@ def from_xarray(
         counts.values.astype(np.int64) if ragged and counts is not None else np.full(n, dataset.sizes[obs])
     )
     offsets = np.concatenate([[0], np.cumsum(lengths)]) if ragged else np.zeros(n + 1, np.int64)
+    if ragged and len(lengths) and int(lengths.min()) < 0:
+        at = int(np.argmin(lengths))
+        raise ConfigError(f"the length of sequence {at} is {int(lengths[at])}; it must be 0 or more")
     if ragged and int(offsets[-1]) != dataset.sizes[obs]:
         raise ConfigError(f"the lengths sum to {int(offsets[-1])}, {obs!r} has {dataset.sizes[obs]}")
     gaps = _gaps(dataset) if ragged else np.empty((0, 2), np.int64)
@@ -262,6 +266,11 @@ def _sources(dataset: xr.Dataset, obs: str, sequence: str | None, *, ragged: boo
             target = "time" if name == "time" or "time" not in dataset.variables else f"{name}_coordinate"
         mask = dataset.variables[f"{name}_valid"] if f"{name}_valid" in masks else None
         items = ordered.sizes[inner[0]] if inner else 0
+        if inner and not items:
+            raise ConfigError(
+                f"{name!r} has no items along {inner[0]!r}: an obs holds a scalar or a vector of 1 item or "
+                "more; drop the variable"
+            )
         yield _source(target, ordered, items, mask, per_sequence=len(lead) == 2)
     if left_out:
         logger.warning(
@@ -389,12 +398,16 @@ class _Table:
     def of(cls, dataset: xr.Dataset, sequence: str | None, n: int, single: str) -> _Table:
         found = cls([single] if sequence is None else [str(i) for i in range(n)], {}, {}, {})
         wanted = () if sequence is None else (sequence,)
-        for key, variable in dataset.variables.items():
-            name = str(key)
-            if variable.dims != wanted or "sample_dimension" in variable.attrs:
+        along = {str(k): v for k, v in dataset.variables.items() if v.dims == wanted}
+        # of several that could name the sequences the first does, the others stay columns
+        naming = [n for n, v in along.items() if v.attrs.get("cf_role") == "timeseries_id"]
+        naming += [n for n in ("id", sequence) if n in along]
+        naming += [n for n, v in along.items() if v.attrs.get("cf_role")]
+        for name, variable in along.items():
+            if "sample_dimension" in variable.attrs:
                 continue
             values: list[Any] = np.atleast_1d(variable.values).tolist()
-            is_id = variable.attrs.get("cf_role") or name in (sequence, "id")
+            is_id = name == next(iter(naming), None)
             if is_id:
                 found.ids[:] = [_text(v) or "" for v in values]
             elif name in RESERVED or (name.endswith("_code") and name[:-5] in dataset.variables):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def parse_bytes(value: int | str) -> int:
         raise ConfigError(f"{value!r} is not a size in bytes; write an integer, or text such as '512MiB'")
     number, prefix, binary = found.groups()
     base = 1024 if binary else 1000
-    return int(float(number) * base ** " kmgtp".index(prefix.lower() or " "))
+    return int(Fraction(number) * base ** " kmgtp".index(prefix.lower() or " "))
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,7 @@ def _parse_own(
         meta = array(name)
         if meta is None or meta.shape != arrays["rowsize"].shape or meta.sharded:
             raise FormatError(f"column {name!r} has no array of the length of rowsize")
+        _check_attributes(meta)
         code = array(f"{name}_code") if meta.is_string else None
         if code is not None and (
             code.shape != meta.shape
@@ -215,10 +216,18 @@ def _check_field(meta: ArrayMeta, layout: Layout, status: str) -> None:
         )
 
 
+def _check_attributes(meta: ArrayMeta) -> None:
+    for name, kinds in (("units", str), ("long_name", str), ("scale_factor", (int, float))):
+        found = meta.attributes.get(name)
+        if found is not None and (not isinstance(found, kinds) or isinstance(found, bool)):
+            raise FormatError(f"array {meta.name!r}: its attribute {name!r} is {found!r:.60}")
+
+
 def field_of(meta: ArrayMeta, *, nullable: bool) -> FieldSpec:
     """Return the field that an array's metadata describes."""
     attributes = meta.attributes
     categories = attributes.get("categories")
+    _check_attributes(meta)
     try:
         return FieldSpec(
             meta.name,

@@ -649,6 +649,8 @@ def open_place(url: str | os.PathLike[str], storage_options: Mapping[str, Any] |
 
 
 def _place_of(text: str, storage_options: Mapping[str, Any] | None) -> Place:
+    if not text.strip():
+        raise ConfigError("the path of a store is empty; name a folder or a URL")
     found = _SCHEME.match(text)
     scheme = found[1].lower() if found else "file"
     if scheme in _REMOTE:
@@ -658,7 +660,8 @@ def _place_of(text: str, storage_options: Mapping[str, Any] | None) -> Place:
     if scheme == "memory":
         return MemoryPlace(text.partition("://")[2].strip("/"))
     if scheme == "file":
-        return LocalPlace(unquote(text.removeprefix("file://")) if found else text)
+        path = unquote(text[len(found[0]) :].removeprefix("localhost")) if found else text
+        return LocalPlace(path)
     raise ConfigError(
         f"{redact_url(text)!r}: scheme {scheme!r} is none of file, memory, {', '.join(sorted(_REMOTE))}"
     )

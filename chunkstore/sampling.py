@@ -33,8 +33,10 @@ class PerSequence:
     """Windows of each sequence."""
 
     def __post_init__(self) -> None:
-        if self.n < 1:
-            raise ConfigError(f"per_sequence draws at least 1 window of each sequence, got {self.n}")
+        if isinstance(self.n, bool) or not isinstance(self.n, (int, np.integer)) or self.n < 1:
+            raise ConfigError(
+                f"per_sequence draws a whole number of windows of each sequence, at least 1, got {self.n!r}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +53,10 @@ class Weighted:
     def __post_init__(self) -> None:
         if self.by not in ("window", "sequence"):
             raise ConfigError(f"by={self.by!r} is not known; use 'window' or 'sequence'")
-        if self.n is not None and self.n < 1:
-            raise ConfigError(f"an epoch has at least 1 draw, got n={self.n}")
+        if self.n is not None and (
+            isinstance(self.n, bool) or not isinstance(self.n, (int, np.integer)) or self.n < 1
+        ):
+            raise ConfigError(f"an epoch has a whole number of draws, at least 1, got n={self.n!r}")
 
 
 Sampling = Literal["all"] | PerSequence | Weighted
@@ -72,6 +76,12 @@ def parse_sampling(value: Any) -> Sampling:
     ConfigError
         If it means nothing.
 
+    Notes
+    -----
+    Datasets of :mod:`chunkstore.torch` also take ``{"balance": label, "n": 1000}``, every class of a label
+    equally often, and ``{"stores": [2, 1], "n": 1000}``, the share of each store: they know labels and
+    stores, and make a :class:`Weighted` of either before it comes here.
+
     Examples
     --------
     >>> parse_sampling("per_sequence=3")
@@ -83,11 +93,11 @@ def parse_sampling(value: Any) -> Sampling:
         return value
     if isinstance(value, str):
         name, _, number = value.partition("=")
-        if name.strip() == "per_sequence" and (not number or number.strip().isdigit()):
+        if name.strip() == "per_sequence" and (not number or number.strip().isdecimal()):
             return PerSequence(int(number or 1))
     if isinstance(value, Mapping):
         if set(value) == {"per_sequence"}:
-            return PerSequence(int(value["per_sequence"]))
+            return PerSequence(value["per_sequence"])
         if "weights" in value and set(value) <= {"weights", "n", "by"}:
             return Weighted(**value)
     raise ConfigError(

@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 _KEEPING: Final = threading.Lock()
 #: Rules that cut within sequences, so that an embargo has a meaning.
 _CUTS: Final = ("time", "position")
-_PART: Final = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$")
+_PART: Final = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*\Z")
 
 
 @dataclass(frozen=True)
@@ -308,6 +308,9 @@ def choose(
         raise ConfigError(f"at= and embargo_time= are for by='time', got by={by!r}")
     if at is not None and fractions is not None:
         raise ConfigError("give either fractions= or at=, the instants to cut at")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise ConfigError(f"seed={seed!r} must be a whole number")
+    seed = int(seed)
     clock = clock_of(store) if by == "time" else None
     if by == "time" and clock is None:
         if margin or at is not None:

@@ -204,7 +204,9 @@ def read_state(
             f"the state has version {state.get('version')!r}, this chunkstore reads version {VERSION}; "
             "resume with the chunkstore that wrote it"
         )
-    theirs: Mapping[str, Any] = state["fingerprint"]
+    theirs: Any = state.get("fingerprint")
+    if not isinstance(theirs, dict):
+        raise StateError("the state has no fingerprint; pass what state_dict() returned, unchanged")
     if (drawn := theirs.get("order", 1)) != (draws := fingerprint.get("order", 1)):
         raise StateError(
             f"the state counts draws of order version {drawn}, this chunkstore draws in order version "
@@ -226,8 +228,16 @@ def read_state(
             f"the state is that of {_who(state.get('workers'))}, and is loaded into {_who(workers)}; resume "
             "with the same number of workers, or save the whole loader's state: dataset.state_dict(batch)"
         )
-    position = Position(int(state["epoch"]), int(state["turn"]), tuple(int(d) for d in state["drawn"]))
-    return position, None if workers is None else tuple(int(g) for g in state["groups"])
+    try:
+        position = Position(int(state["epoch"]), int(state["turn"]), tuple(int(d) for d in state["drawn"]))
+        groups = None if workers is None else tuple(int(g) for g in state["groups"])
+    except (KeyError, TypeError, ValueError) as err:
+        raise StateError(
+            f"the state is damaged ({err!r}); pass what state_dict() returned, unchanged"
+        ) from None
+    if not 0 <= position.turn < len(position.drawn) or min(position.epoch, *position.drawn) < 0:
+        raise StateError(f"the state is damaged: {position}; pass what state_dict() returned, unchanged")
+    return position, groups
 
 
 def _who(workers: int | None) -> str:

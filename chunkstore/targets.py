@@ -7,7 +7,8 @@ Decides names, offsets and lengths. Reading belongs to the loader, tensors to
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
 
 from chunkstore.errors import ConfigError, UnknownNameError
 
@@ -37,6 +38,12 @@ class Cut:
     def __post_init__(self) -> None:
         if not self.fields:
             raise ConfigError("a cut needs at least one field")
+        given: tuple[Any, ...] = (self.offset, self.length)
+        if not all(isinstance(n, Integral) and not isinstance(n, bool) for n in given):
+            raise ConfigError(
+                f"the offset and length of a target are whole numbers of obs, got {self.offset!r} and "
+                f"{self.length!r}"
+            )
         if self.offset < 0 or self.length < 1:
             raise ConfigError(
                 f"a target of {self.length} obs at offset {self.offset} is none: the offset must be 0 or "

@@ -1,7 +1,7 @@
 """Values as they are given become values as a field stores them; what would change is refused.
 
 Lists, masked arrays, None, datetimes and words come in; arrays of the stored dtypes and their masks
-go out. Pure.
+go out. Floats alone are rounded, to the precision of their field. Pure.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _convert(id: str, spec: FieldSpec, given: Any) -> NDArray[Any]:  # noqa: A00
             values = np.array([code[str(v)] for v in values.tolist()], dtype=spec.np_dtype)
         except KeyError as err:
             raise ConfigError(f"sequence {id!r}: {spec.name} has no category {err}") from None
-    if values.size == 0:
+    if values.ndim and not len(values):
         values = np.zeros(spec.shape(0), spec.np_dtype)
     if values.dtype.kind in "mM":
         values = _instants(id, spec, values)
@@ -128,6 +128,11 @@ def _convert(id: str, spec: FieldSpec, given: Any) -> NDArray[Any]:  # noqa: A00
             raise ConfigError(f"sequence {id!r}: {spec.name} has values too large for {spec.dtype}")
         if spec.np_dtype.kind in "iu" and not np.array_equal(cast, values):
             raise ConfigError(f"sequence {id!r}: {spec.name} has values that do not fit {spec.dtype}")
+        if spec.np_dtype.kind == "f" and values.dtype.kind in "iu" and not _exact(values, cast):
+            raise ConfigError(
+                f"sequence {id!r}: {spec.name} has whole numbers that {spec.dtype} would round; give the "
+                "field a wider dtype or an integer one, or give floats, which are rounded"
+            )
         values = cast
     if spec.categories is not None and values.size:
         least, most = int(values.min()), int(values.max())
@@ -137,6 +142,15 @@ def _convert(id: str, spec: FieldSpec, given: Any) -> NDArray[Any]:  # noqa: A00
                 f"there are {len(spec.categories)} categories"
             )
     return values
+
+
+def _exact(whole: NDArray[Any], floats: NDArray[Any]) -> bool:
+    """Whether floats are the very integers that they were made of."""
+    limits = np.iinfo(whole.dtype)
+    wide = floats.astype(np.float64, copy=False)
+    if not (wide < float(limits.max) + (limits.bits < 54)).all():  # rounded up to what the dtype cannot hold
+        return False
+    return bool((wide.astype(whole.dtype) == whole).all())
 
 
 def as_array(values: Any) -> Any:

@@ -69,6 +69,11 @@ class WindowSpec:
     """Obs before the first start of a segment; ``"random"`` draws one for each segment and epoch."""
 
     def __post_init__(self) -> None:
+        lengths = (self.length, self.stride, self.horizon)
+        if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in lengths):
+            raise ConfigError(
+                f"length, stride and horizon of a window are whole numbers of obs, got {lengths}"
+            )
         if self.length < 1 or self.stride < 1 or self.horizon < 0:
             raise ConfigError(
                 f"a window of length {self.length}, stride {self.stride} and horizon {self.horizon} cannot "

@@ -6,6 +6,7 @@ One buffer of one shard a field is all that is held. For jobs with many workers 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,7 @@ from chunkstore.values import as_array, stored_arrays
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -42,9 +43,9 @@ def as_fields(fields: Mapping[str, Any] | Iterable[FieldSpec]) -> list[FieldSpec
     >>> [(f.name, f.dtype, f.items) for f in as_fields({"x": "f4", "acc": "3f4"})]
     [('x', 'float32', 0), ('acc', 'float32', 3)]
     """
-    if not isinstance(fields, dict):
-        found = [f for f in fields if isinstance(f, FieldSpec)]
-        if len(found) != len(list(fields)):
+    if not isinstance(fields, Mapping):
+        found = list(fields)
+        if not all(isinstance(f, FieldSpec) for f in found):
             raise ConfigError("fields are a list of FieldSpec, or a mapping of names to dtypes")
         return found
     made = []
@@ -59,8 +60,10 @@ def as_fields(fields: Mapping[str, Any] | Iterable[FieldSpec]) -> list[FieldSpec
         except TypeError as err:
             raise ConfigError(f"field {name!r}: {value!r} is not a dtype: {err}") from None
         base, shape = dtype.subdtype or (dtype, ())
-        if len(shape) > 1:
-            raise ConfigError(f"field {name!r}: an obs holds a scalar or a vector, not shape {shape}")
+        if len(shape) > 1 or 0 in shape:
+            raise ConfigError(
+                f"field {name!r}: an obs holds a scalar or a vector of 1 item or more, not shape {shape}"
+            )
         made.append(FieldSpec(name, base.name, items=shape[0] if shape else 0))
     return made
 
@@ -114,11 +117,22 @@ def _check_cell(id: str, name: str, value: Any) -> None:  # noqa: A002
     """Refuse a value of a column that no array can hold, while the sequence can still be left out."""
     if isinstance(value, str):
         _check_text(value, f"sequence {id!r}: {name} = {value!r:.60}")
-    elif value is not None and not isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
+    elif value is not None and (
+        isinstance(value, np.longdouble)
+        or not isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating))
+    ):
         raise ConfigError(
             f"sequence {id!r}: {name} is {value!r:.60}; give text or a number (an instant as ISO text, or as "
             "seconds since 1970)"
         )
+
+
+def _common_dtype(values: Sequence[Any], *, whole: bool) -> str:
+    """Return the dtype that holds the numbers of a column; a float where some are not known."""
+    dtype = np.asarray(values).dtype
+    if whole and dtype.kind not in "iu" and all(isinstance(v, (int, np.integer)) for v in values):
+        return "bool" if dtype.kind == "b" else "uint64"  # numpy rounds what lies on both sides of 2**63
+    return "float64" if dtype.kind not in "biuf" or not (whole or dtype.kind == "f") else dtype.name
 
 
 class StoreWriter:
@@ -283,9 +297,10 @@ class StoreWriter:
         self._end()
         _check_text(id, f"the id {id!r:.60}")
         pairs = ((self._labels, self._columns, labels or {}), (self._columns, self._labels, columns or {}))
+        both = {*(labels or {})} & {*(columns or {})}
         for kept, other, given in pairs:
             for name, value in given.items():
-                if name in self._buffers or name in other:
+                if name in self._buffers or name in other or name in both:
                     raise ConfigError(f"sequence {id!r}: the name {name!r} is taken")
                 if name not in kept:
                     self._check_column(id, name, label=kept is self._labels, given=labels or {})
@@ -471,9 +486,7 @@ class StoreWriter:
             if any(isinstance(v, str) for v in known) or not known:
                 dtype = "string"
             else:
-                dtype = np.asarray(known).dtype.name
-                if dtype == "object" or (len(known) < n and np.dtype(dtype).kind != "f"):
-                    dtype = "float64"
+                dtype = _common_dtype(known, whole=len(known) == n)
             table[name] = ColumnData(name, values, dtype, **self._about.get(name, {}))
         return table
 

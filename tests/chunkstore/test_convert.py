@@ -201,3 +201,26 @@ def test_a_time_beside_the_coordinate_of_obs_keeps_its_name():
 def test_a_block_of_nothing_is_refused():
     with pytest.raises(ConfigError, match="block"):
         from_xarray(xr.Dataset({"x": ("obs", [1.0])}), place(), block=0)
+
+
+def test_of_two_variables_that_could_name_sequences_the_other_stays_a_column():
+    values = ("station", np.array(["a", "b"], object))
+    for first in ({"id": values, "station": [10, 20]}, {"station": [10, 20], "id": values}):
+        ds = xr.Dataset({"x": (("station", "time"), np.zeros((2, 3)))}, coords=first)
+        store = from_xarray(ds, place(), sequence="station", obs="time")
+        assert store.sequences.ids.tolist() == ["a", "b"]
+        assert store.sequences.column("station").tolist() == [10, 20]
+
+
+def test_vectors_without_items_and_negative_lengths_are_refused():
+    with pytest.raises(ConfigError, match="no items along 'k'"):
+        from_xarray(xr.Dataset({"x": (("obs", "k"), np.zeros((3, 0)))}), place())
+    lengths = ("s", np.array([5, -2]), {"sample_dimension": "obs"})
+    with pytest.raises(ConfigError, match="length of sequence 1 is -2"):
+        from_xarray(xr.Dataset({"x": ("obs", np.arange(3.0)), "n": lengths}), place())
+
+
+def test_the_value_that_does_not_fit_its_encoding_is_named():
+    packed = xr.Variable("obs", np.array([1.0, 1e9]), encoding={"dtype": "int16", "scale_factor": 1.0})
+    with pytest.raises(ConfigError, match=r"1000000000\.0"):
+        from_xarray(xr.Dataset({"x": packed}), place(), obs="obs")

@@ -92,3 +92,8 @@ def test_a_dtype_that_a_field_cannot_have_is_refused(dtype):
         FieldSpec("x", dtype)
     with pytest.raises(ConfigError, match="items"):
         FieldSpec("x", "f4", items=-1)
+
+
+def test_sizes_are_exact_however_many_digits_they_have():
+    assert parse_bytes("9007199254740993") == 9007199254740993
+    assert parse_bytes("9" * 400) == 10**400 - 1

@@ -243,3 +243,16 @@ def test_every_place_reads_what_it_was_given(place):
     assert place.get("a/c/0") is None
     place.clear()
     assert place.is_empty()
+
+
+def test_an_empty_path_is_no_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for text in ("", " "):
+        with pytest.raises(ConfigError, match="path of a store is empty"):
+            StoreWriter(text, {"x": "f4"}, overwrite=True)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("lead", ["file://", "FILE://", "file://localhost"])
+def test_a_file_url_names_its_path_however_it_is_spelt(tmp_path, lead):
+    assert open_place(f"{lead}{tmp_path}/a%20b.zarr").root == str(tmp_path.resolve() / "a b.zarr")

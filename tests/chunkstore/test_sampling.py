@@ -128,3 +128,14 @@ def test_weights_that_do_not_fit_are_refused(weights, match):
     index, blocks = made([10, 10])
     with pytest.raises(ConfigError, match=match):
         drawn(index, blocks, Weighted(weights))
+
+
+@pytest.mark.parametrize(
+    "value", ["per_sequence=²", {"per_sequence": 2.7}, {"per_sequence": "3"}, {"per_sequence": True}]
+)
+def test_a_number_of_windows_is_a_whole_number(value):
+    with pytest.raises(ConfigError):
+        parse_sampling(value)
+    with pytest.raises(ConfigError, match="whole number of draws"):
+        Weighted([1.0], n=2.5)
+    assert parse_sampling({"per_sequence": np.int64(3)}) == PerSequence(3)

@@ -212,3 +212,17 @@ def test_segments_are_what_is_left_of_each_sequence_obs_by_obs(data, lengths):
         seen[start:stop] = sequence
     assert np.array_equal(seen, np.where(allowed, owner, -1))
     assert (np.diff(got.start) > 0).all()
+
+
+def test_a_seed_of_numpy_is_a_seed():
+    store = make([1] * 9)
+    kept = store.add_split("train/val", seed=np.int64(3))
+    assert store.add_split("a/b", seed=3).part.tolist() == kept.part.tolist()
+    assert open_store(store.url).splits["train/val"].seed == 3
+    with pytest.raises(ConfigError, match=r"seed=1\.5"):
+        store.add_split("c/d", seed=1.5)
+
+
+def test_a_part_is_a_word_of_one_line():
+    with pytest.raises(ConfigError, match="different words"):
+        make([1, 1]).add_split("q", parts=["train\n", "val"])

@@ -128,3 +128,22 @@ def test_a_state_of_another_order_of_draws_is_refused_with_the_reason(old):
     state = make_state(Position(2, 0, (640,)), {"window": 512} | old)
     with pytest.raises(StateError, match=r"order version 1, this chunkstore draws in order version 2.*twice"):
         read_state(state, {"window": 512, "order": 2})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s: s.pop("turn"),
+        lambda s: s.pop("fingerprint"),
+        lambda s: s.update(drawn=[-4, 0]),
+        lambda s: s.update(drawn=[]),
+        lambda s: s.update(turn=2),
+        lambda s: s.update(epoch=-1),
+        lambda s: s.update(epoch="soon"),
+    ],
+)
+def test_a_damaged_state_is_refused_as_one(change):
+    state = make_state(Position.start(1, groups=2), FINGERPRINT)
+    change(state)
+    with pytest.raises(StateError, match="unchanged"):
+        read_state(state, FINGERPRINT)

@@ -53,3 +53,9 @@ def test_nothing_asked_for_is_nothing():
 def test_what_cannot_be_is_refused_with_the_reason(targets, options, error, text):
     with pytest.raises(error, match=text):
         plan_target(targets, window=24, **NAMES, **options)
+
+
+@pytest.mark.parametrize(("offset", "length"), [(0, 2.5), (0.5, 2), (0, True)])
+def test_offset_and_length_are_whole_numbers(offset, length):
+    with pytest.raises(ConfigError, match="whole numbers of obs"):
+        plan_target("temp", window=24, **NAMES, offset=offset, length=length)

@@ -8,9 +8,12 @@ import threading
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from chunkstore import ConfigError, FieldSpec, StoreExistsError, StoreWriter, open_store, verify_store
 from chunkstore.statistics import FieldStatistics
+from chunkstore.values import _exact
 
 _names = itertools.count()
 
@@ -316,3 +319,37 @@ def test_labels_are_told_apart_to_the_last_character():
     split = store.add_split("train/val", by="group", on="k", parts=[f"p{i}" for i in range(7)])
     assert sorted(split.part.tolist()) == list(range(7))
     assert store.audit_splits().ok
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [
+        ("float16", 2049),
+        ("float32", 2**24 + 1),
+        ("float32", -(2**24) - 1),
+        ("float64", 1_700_000_000_000_000_001),
+    ],
+)
+def test_whole_numbers_that_a_float_would_round_are_refused(dtype, number):
+    with pytest.raises(ConfigError, match="would round"):
+        kept(FieldSpec("x", dtype), [number])
+    assert kept(FieldSpec("x", dtype), [number - 1 if number > 0 else number + 1]) == [
+        number - (1 if number > 0 else -1)
+    ]
+    assert kept(FieldSpec("x", dtype), [float(number)]) == [float(np.dtype(dtype).type(number))]
+
+
+@given(
+    st.sampled_from(["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]).flatmap(
+        lambda d: st.tuples(st.just(d), st.lists(st.integers(np.iinfo(d).min, np.iinfo(d).max), min_size=1))
+    ),
+    st.sampled_from(["float16", "float32", "float64"]),
+)
+@settings(max_examples=200)
+def test_floats_that_are_no_longer_the_integers_given_are_known(case, to):
+    dtype, numbers = case
+    whole = np.array(numbers, dtype)
+    with np.errstate(over="ignore"):
+        floats = whole.astype(to)
+    assume(np.isfinite(floats).all())
+    assert _exact(whole, floats) == all(int(f) == n for f, n in zip(floats, numbers, strict=True))

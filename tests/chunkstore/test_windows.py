@@ -124,3 +124,10 @@ def test_ids_outside_the_index_are_refused():
     index = WindowIndex(cut_segments(np.array([0, 9])), WindowSpec(3))
     with pytest.raises(IndexError, match="range"):
         index.locate([7])
+
+
+@pytest.mark.parametrize("lengths", [(2.5, 1, 0), (2, 0.5, 0), (2, 1, 1.0), (True, 1, 0)])
+def test_lengths_are_whole_numbers(lengths):
+    with pytest.raises(ConfigError, match="whole numbers of obs"):
+        WindowSpec(lengths[0], stride=lengths[1], horizon=lengths[2])
+    assert WindowSpec(np.int64(4), stride=np.int32(2)).span == 4

@@ -350,3 +350,49 @@ def test_texts_of_any_size_stay_within_what_a_reader_takes(tmp_path):
     store = open_store(tmp_path / "a.zarr")
     assert store.sequences.ids.tolist() == ids
     assert store._root.arrays["id"].n_objects > 1
+
+
+def test_a_label_and_a_column_never_share_a_name():
+    with StoreWriter("memory://writer-shared", {"x": "f4"}, overwrite=True) as out:
+        with pytest.raises(ConfigError, match="'kind' is taken"):
+            out.write("a", {"x": [1]}, labels={"kind": "dog"}, columns={"kind": 3})
+        out.write("a", {"x": [1]}, labels={"kind": "dog"})
+    assert open_store("memory://writer-shared").sequences.column("kind").tolist() == ["dog"]
+
+
+def test_fields_come_as_any_mapping_or_iterable():
+    with StoreWriter("memory://writer-one", {"x": "f4", "v": "3i2"}, overwrite=True) as out:
+        out.write("a", {"x": [1], "v": [[1, 2, 3]]})
+    fields = open_store("memory://writer-one").fields
+    with StoreWriter("memory://writer-same", fields, overwrite=True) as out:
+        assert dict(out.fields) == dict(fields)
+    with StoreWriter("memory://writer-same", (f for f in fields.values()), overwrite=True) as out:
+        assert dict(out.fields) == dict(fields)
+
+
+@pytest.mark.parametrize(
+    "numbers", [(5, 2**63 + 1), (np.int64(5), np.uint64(2**63 + 1)), (0, 2**64 - 1), (np.int8(1), 2**62 + 1)]
+)
+def test_whole_numbers_of_a_column_keep_every_digit(numbers):
+    with StoreWriter("memory://writer-digits", {"x": "f4"}, overwrite=True) as out:
+        for i, number in enumerate(numbers):
+            out.write(str(i), {"x": [1]}, columns={"n": number})
+    assert [int(v) for v in open_store("memory://writer-digits").sequences.column("n")] == list(
+        map(int, numbers)
+    )
+
+
+@pytest.mark.parametrize("field", ["f4", np.dtype(("f4", (3,)))])
+def test_obs_without_items_are_refused_and_not_taken_for_no_obs(field):
+    with StoreWriter("memory://writer-none", {"x": field}, overwrite=True) as out:
+        with pytest.raises(ConfigError, match=r"has shape \(3, 0\)"):
+            out.write("a", {"x": np.zeros((3, 0), "f4")})
+        out.write("b", {"x": []})
+    with pytest.raises(ConfigError, match="1 item or more"):
+        StoreWriter("memory://writer-none", {"x": np.dtype(("f4", (0,)))}, overwrite=True)
+
+
+def test_a_column_holds_no_number_that_no_array_can_hold():
+    out = StoreWriter("memory://writer-long", {"x": "f4"}, overwrite=True)
+    with pytest.raises(ConfigError, match="give text or a number"):
+        out.write("a", {"x": [1]}, columns={"n": np.longdouble(5)})

@@ -5,7 +5,7 @@ a file is what its name says is decided by its source, by content.
 """
 
 # paths are strings here: they travel to workers, fsspec and object stores
-# ruff: noqa: PTH100, PTH110, PTH111, PTH112, PTH113, PTH118, PTH119, PTH120, PTH207
+# ruff: noqa: PTH100, PTH110, PTH111, PTH112, PTH113, PTH114, PTH118, PTH119, PTH120, PTH207
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def expand(
     Parameters
     ----------
     inputs : path or iterable of paths
-        Files, folders (searched to any depth), globs (``**`` too), ``@list.txt`` (one input a line, ``#``
-        starts a comment) and URLs that fsspec knows.
+        Files, folders (searched to any depth, those that links lead to as well, each once), globs (``**``
+        too), ``@list.txt`` (one input a line, ``#`` starts a comment) and URLs that fsspec knows.
     suffixes : sequence of str
         What files of a folder must end with, e.g. ``[".avro"]``, in any case; all files if empty. A file
         that is named itself is taken whatever its name. A folder named ``x.avro`` is a folder.
@@ -76,7 +76,8 @@ def expand(
     Raises
     ------
     InputError
-        If an input does not exist, or there is nothing to read.
+        If an input does not exist, a folder holds a link that leads nowhere or cannot be read, or there
+        is nothing to read.
 
     Examples
     --------
@@ -161,14 +162,34 @@ def _hidden(name: str) -> bool:
 
 def _walk(root: str, wanted: tuple[str, ...]) -> Iterator[str]:
     hits: list[str] = []
-    for folder, folders, files in os.walk(root, followlinks=False):
-        folders[:] = [f for f in folders if not _hidden(f)]
-        hits.extend(
-            os.path.join(folder, f)
-            for f in files
-            if not _hidden(f) and (not wanted or f.lower().endswith(wanted))
-        )
-    yield from sorted((h for h in hits if os.path.isfile(h)), key=natural_key)
+    seen: set[str] = set()  # a folder that links lead to twice, or back to, is read once
+    waiting = [root]
+    while waiting:
+        linked: list[str] = []
+        for start in waiting:
+            for folder, folders, files in os.walk(start, onerror=_unreadable):
+                real = os.path.realpath(folder)
+                if real in seen:
+                    folders.clear()
+                    continue
+                seen.add(real)
+                folders[:] = [f for f in folders if not _hidden(f)]
+                linked += [p for p in (os.path.join(folder, f) for f in folders) if os.path.islink(p)]
+                hits += [
+                    os.path.join(folder, f)
+                    for f in files
+                    if not _hidden(f) and (not wanted or f.lower().endswith(wanted))
+                ]
+        waiting = sorted(linked, key=natural_key)
+    for hit in sorted(hits, key=natural_key):
+        if not os.path.isfile(hit):
+            what = "a link that leads nowhere" if os.path.islink(hit) else "not a file"
+            raise InputError(f"{hit} is {what}; remove it, or name the files to read")
+        yield hit
+
+
+def _unreadable(error: OSError) -> None:
+    raise InputError(f"the folder {error.filename} cannot be read: {error.strerror}") from error
 
 
 def _remote(text: str, wanted: tuple[str, ...], options: Mapping[str, Any]) -> Iterator[str]:

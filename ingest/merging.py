@@ -7,14 +7,19 @@ shard may be chosen anew.
 
 from __future__ import annotations
 
+import functools
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import chunkstore
+from chunkstore.clock import sample_rates
 from chunkstore.errors import ConfigError, InputError
+from chunkstore.finish import check_names
 from chunkstore.layout import Layout
+from chunkstore.places import LocalPlace, open_place
 from chunkstore.sequences import ColumnData
 from chunkstore.skeleton import create_store, finish_store
 from chunkstore.statistics import FieldStatistics
@@ -45,7 +50,8 @@ def merge(
     Parameters
     ----------
     stores : sequence of str or path
-        Complete stores with the same fields, in the order that their sequences will have.
+        Complete stores with the same fields, in the order that their sequences will have. Splits are not
+        copied: what they keep apart in each store says nothing of all of them.
     out : str or path
         Where the new store will be.
     codec, chunk, shard : optional
@@ -60,7 +66,8 @@ def merge(
     Raises
     ------
     ConfigError
-        If fields differ, or an id is in two stores and ``prefix`` is not asked for.
+        If fields or units differ, or an id is in two stores and ``prefix`` is not asked for. Nothing is
+        written or removed then.
 
     Examples
     --------
@@ -78,18 +85,25 @@ def merge(
         raise InputError("no stores to merge")
     opened = [chunkstore.open_store(s, storage_options=storage_options) for s in stores]
     target = os.fspath(out)
-    if any(s.url.rstrip("/") == target.rstrip("/") for s in opened):
+    place = _identity(target, storage_options)
+    if any(_identity(os.fspath(s), storage_options) == place for s in stores):
         raise ConfigError(f"{target} is one of the stores to merge; choose another output")
     fields = _same_fields(opened)
     first = opened[0]
     n_obs = sum(s.n_obs for s in opened)
+    names = _names(opened)
+    ids, origin = _ids(opened, names, prefix)
+    columns = _columns(opened)
+    fields = _with_rates(opened, fields, columns)
+    arrays = {f.name for f in fields} | {mask_name(f.name) for f in fields if has_mask(f)}
+    if not {"store", "store_code"} & (arrays | {*columns} | {f"{c}_code" for c in columns}):
+        columns["store"] = ColumnData("store", [names[i] for i in origin], "string", categorical=True)
+    check_names([*arrays, *columns, *(f"{c.name}_code" for c in columns.values() if c.categorical)])
     layout = (
         Layout(n_obs, first.layout.chunk, first.layout.shard)
         if chunk is None and shard is None
         else Layout.plan(n_obs, fields, chunk, shard)
     )
-    ids, origin = _ids(opened, prefix)
-    columns = _columns(opened, [_name(s) for s in opened], origin)
     skeleton = create_store(
         target,
         fields=fields,
@@ -107,10 +121,10 @@ def merge(
     ]
     statistics: dict[str, FieldStatistics] = {}
     for spec in fields:
+        told = [s.statistics.get(spec.name) for s in opened]
         whole = FieldStatistics.empty(spec.items)
-        for store in opened:
-            whole = whole.merge(store.statistics[spec.name])
-        statistics[spec.name] = whole
+        if None not in told:
+            statistics[spec.name] = functools.reduce(FieldStatistics.merge, filter(None, told), whole)
     for index in range(layout.n_shards):
         low, high = layout.shard_range(index)
         for spec in fields:
@@ -154,43 +168,79 @@ def _gather(
 
 def _same_fields(stores: Sequence[ChunkStore]) -> list[FieldSpec]:
     first = stores[0]
-    wanted = {name: (f.dtype, f.items, f.nullable, f.units, f.categories) for name, f in first.fields.items()}
+    wanted = {name: _meaning(f) for name, f in first.fields.items()}
     for store in stores[1:]:
-        found = {
-            name: (f.dtype, f.items, f.nullable, f.units, f.categories) for name, f in store.fields.items()
-        }
+        found = {name: _meaning(f) for name, f in store.fields.items()}
         if found != wanted:
             names = [n for n in {*wanted, *found} if wanted.get(n) != found.get(n)]
             raise ConfigError(
                 f"{store.url} and {first.url} differ in {', '.join(sorted(names))}; only stores with the "
-                "same fields, dtypes, units and categories can be merged"
+                "same fields, dtypes, units, scale factors and categories can be merged"
             )
-    return list(first.fields.values())
+    return [
+        replace(f, attrs=_common([s.fields[f.name].attrs for s in stores])) for f in first.fields.values()
+    ]
 
 
-def _name(store: ChunkStore) -> str:
-    return store.url.rstrip("/").rsplit("/", 1)[-1].removesuffix(".zarr")
+def _meaning(spec: FieldSpec) -> tuple[Any, ...]:
+    """Return what must be alike for values of two stores to mean the same."""
+    calendar = spec.attrs.get("calendar", "standard")
+    return spec.dtype, spec.items, spec.nullable, spec.units, spec.scale_factor, spec.categories, calendar
 
 
-def _ids(stores: Sequence[ChunkStore], prefix: bool) -> tuple[list[str], list[int]]:
+def _with_rates(
+    stores: Sequence[ChunkStore], fields: list[FieldSpec], columns: dict[str, ColumnData]
+) -> list[FieldSpec]:
+    """Return the fields; sample rates stated for whole stores become a column where they differ."""
+    stated = {
+        (*(f.attrs.get("sample_rate") for f in s.fields.values()), s.attrs.get("sample_rate")) for s in stores
+    }
+    if len(stated) == 1:
+        return fields
+    rates = np.concatenate([sample_rates(s) for s in stores])
+    units = columns["sample_rate"].units if "sample_rate" in columns else "Hz"
+    columns["sample_rate"] = ColumnData("sample_rate", rates, "float64", units=units)
+    return [replace(f, attrs={k: v for k, v in f.attrs.items() if k != "sample_rate"}) for f in fields]
+
+
+def _identity(url: str, options: Mapping[str, Any] | None) -> str:
+    """Return the same text for two spellings of one place."""
+    place = open_place(url, options)
+    return place.root if isinstance(place, LocalPlace) else place.url.rstrip("/")
+
+
+def _names(stores: Sequence[ChunkStore]) -> list[str]:
+    """Return a name for each store: the last part of its URL, or as many parts as tell them apart."""
+    parts = [s.url.rstrip("/").removesuffix(".zarr").split("/") for s in stores]
+    for depth in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(p[-depth:]) for p in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [p[-1] for p in parts]
+
+
+def _ids(stores: Sequence[ChunkStore], names: Sequence[str], prefix: bool) -> tuple[list[str], list[int]]:
     ids: list[str] = []
     origin: list[int] = []
     for i, store in enumerate(stores):
         own = list(store.sequences.ids)
-        ids += [f"{_name(store)}/{one}" for one in own] if prefix else own
+        ids += [f"{names[i]}/{one}" for one in own] if prefix else own
         origin += [i] * len(own)
     if len(set(ids)) != len(ids):
         seen: set[str] = set()
         twice = next(one for one in ids if one in seen or seen.add(one))  # type: ignore[func-returns-value]
         raise ConfigError(
-            f"the id {twice!r} is in two stores; use --prefix to put the store's name before each"
+            f"the id {twice!r} is in two stores; "
+            + (
+                "is one of them given twice?"
+                if prefix
+                else "use --prefix to put the store's name before each"
+            )
         )
     return ids, origin
 
 
-def _columns(
-    stores: Sequence[ChunkStore], names: Sequence[str], origin: Sequence[int]
-) -> dict[str, ColumnData]:
+def _columns(stores: Sequence[ChunkStore]) -> dict[str, ColumnData]:
     columns: dict[str, ColumnData] = {}
     wanted = dict.fromkeys(c for s in stores for c in s.sequences.columns)
     for name in wanted:
@@ -212,12 +262,20 @@ def _columns(
                 values += column.tolist()
         if len(kinds) > 1 and "string" in kinds:
             raise ConfigError(f"column {name!r} holds text in one store and numbers in another")
+        about = [dict(s.sequences.attrs(name)) for s in stores if name in s.sequences.columns]
+        if len({a.get("units") for a in about}) > 1:
+            raise ConfigError(
+                f"column {name!r} has units {', '.join(repr(a.get('units')) for a in about)}; only columns "
+                "in the same units can be merged"
+            )
+        more = _common(about)
+        units, long_name = more.pop("units", None), more.pop("long_name", None)
         dtype = "string" if "string" in kinds else np.result_type(*kinds).name
         if dtype != "string" and np.dtype(dtype).kind != "f" and any(v is None for v in values):
             dtype = "float64"
-        columns[name] = ColumnData(name, values, dtype, categorical=labels)
-    if "store" not in columns:
-        columns["store"] = ColumnData("store", [names[i] for i in origin], "string", categorical=True)
+        if dtype == "float64" and any(isinstance(v, int) and abs(v) > 1 << 53 for v in values):
+            dtype, values = "string", [None if v is None else str(v) for v in values]  # no float holds them
+        columns[name] = ColumnData(name, values, dtype, labels, units, long_name, more)
     return columns
 
 
@@ -230,7 +288,7 @@ def _is_label(table: Any, name: str) -> bool:
 
 
 def _codec(store: ChunkStore) -> str:
-    return str(getattr(store, "codec", "default"))
+    return str(store.attrs["chunkstore"].get("codec", "default"))
 
 
 def _common(attrs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

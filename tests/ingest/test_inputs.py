@@ -92,3 +92,42 @@ def test_urls_of_fsspec_are_found(tmp_path):
 
 def test_numbers_sort_by_value_and_text_by_letter():
     assert sorted(["f10b", "f9", "f010a", "e"], key=natural_key) == ["e", "f9", "f010a", "f10b"]
+
+
+def test_a_link_that_leads_nowhere_is_named_and_not_passed_over(tree):
+    (tree / "c" / "gone.avro").symlink_to(tree / "nowhere")
+    (tree / "c" / "gone.txt").symlink_to(tree / "nowhere")
+    with pytest.raises(InputError, match=r"c/gone\.avro is a link that leads nowhere"):
+        expand(tree, [".avro"])
+    (tree / "c" / "gone.avro").unlink()
+    assert len(expand(tree, [".avro"])) == 5  # what is not asked for may lead anywhere
+
+
+def test_linked_folders_are_read_like_others_and_each_once(tree, tmp_path_factory):
+    far = tmp_path_factory.mktemp("far")
+    (far / "z.avro").write_bytes(b"x")
+    (far / "back").symlink_to(tree)
+    (tree / "link").symlink_to(far)
+    (tree / "again").symlink_to(far)
+    (tree / "own").symlink_to(tree / "c")
+    found = names(expand(tree, [".avro"]), tree)
+    assert found == ["a2.avro", "a10.avro", "again/z.avro", "b.AVRO", "c/d/e.avro", "x.avro/in.avro"]
+
+
+def test_a_folder_that_cannot_be_read_is_an_error(tree, monkeypatch):
+    scan = os.scandir
+
+    def refuse(path):
+        if os.fspath(path).endswith("c"):
+            raise PermissionError(13, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(InputError, match="/c cannot be read: Permission denied"):
+        expand(tree, [".avro"])
+
+
+def test_a_pipe_among_files_is_named(tree):
+    os.mkfifo(tree / "p.avro")
+    with pytest.raises(InputError, match=r"p\.avro is not a file"):
+        expand(tree, [".avro"])

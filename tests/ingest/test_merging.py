@@ -80,3 +80,107 @@ def test_nothing_to_merge_and_merging_into_a_part_are_errors(stores, tmp_path):
         ingest.merge([], tmp_path / "all.zarr")
     with pytest.raises(ConfigError, match="one of the stores to merge"):
         ingest.merge(stores, stores[0])
+
+
+def small(path, fields, **columns):
+    """One store of one sequence, named like it, of two obs."""
+    about = columns.pop("about", {})
+    labels = columns.pop("labels", None)
+    with chunkstore.StoreWriter(
+        path, fields=fields, overwrite=True, codec=columns.pop("codec", "default")
+    ) as out:
+        for name, units in about.items():
+            out.describe_column(name, units=units)
+        data = {f.name: [2, 4] for f in fields}
+        out.write(str(path).rsplit("/", 1)[-1], data, columns=columns, labels=labels)
+    return path
+
+
+X = FieldSpec("x", "int16")
+
+
+@pytest.mark.parametrize("spelling", ["./s0.zarr", "link.zarr", "file://{}/s0.zarr", "s0.zarr/"])
+def test_a_store_is_never_merged_onto_itself_however_it_is_spelt(stores, tmp_path, monkeypatch, spelling):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.zarr").symlink_to("s0.zarr")
+    with pytest.raises(ConfigError, match="one of the stores to merge"):
+        ingest.merge(["s0.zarr", "s1.zarr"], spelling.format(tmp_path), overwrite=True)
+    assert chunkstore.verify_store("s0.zarr", deep=True).ok
+
+
+def test_the_codec_is_that_of_the_first_store(tmp_path):
+    parts = [small(tmp_path / "a", [X], codec="zstd:7"), small(tmp_path / "b", [X])]
+    ingest.merge(parts, tmp_path / "all")
+    assert chunkstore.open_store(tmp_path / "all").attrs["chunkstore"]["codec"] == "zstd:7"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [({"scale_factor": 0.5}, {"scale_factor": 0.25}), ({}, {"attrs": {"calendar": "noleap"}})],
+)
+def test_values_that_mean_something_else_are_not_joined(tmp_path, one, other):
+    parts = [
+        small(tmp_path / name, [FieldSpec("x", "int16", **about)])
+        for name, about in (("a", one), ("b", other))
+    ]
+    with pytest.raises(ConfigError, match="differ in x"):
+        ingest.merge(parts, tmp_path / "all")
+    assert not (tmp_path / "all").exists()
+
+
+def test_sample_rates_that_differ_become_a_column(tmp_path):
+    parts = [
+        small(tmp_path / str(rate), [FieldSpec("x", "int16", attrs={"sample_rate": rate, "gain": 3})])
+        for rate in (8000, 16000)
+    ]
+    ingest.merge(parts, tmp_path / "all")
+    store = chunkstore.open_store(tmp_path / "all")
+    assert store.fields["x"].attrs == {"gain": 3}
+    assert [store.play(i).rate for i in store.sequences.ids] == [8000, 16000]
+
+
+def test_columns_keep_their_units_and_every_digit(tmp_path):
+    big = 2**60 + 1
+    parts = [
+        small(tmp_path / "a", [X], height=1.5, number=big, about={"height": "m"}),
+        small(tmp_path / "b", [X], height=2.5, about={"height": "m"}),
+    ]
+    ingest.merge(parts, tmp_path / "all")
+    table = chunkstore.open_store(tmp_path / "all").sequences
+    assert table.attrs("height")["units"] == "m"
+    assert table.column("number").tolist() == [str(big), ""]
+    other = small(tmp_path / "c", [X], height=0.1, about={"height": "km"})
+    with pytest.raises(ConfigError, match="units 'm', 'km'"):
+        ingest.merge([parts[0], other], tmp_path / "more")
+
+
+def test_stores_of_one_name_are_told_apart_by_their_folders(tmp_path):
+    parts = []
+    for folder in ("p", "q"):
+        (tmp_path / folder).mkdir()
+        parts.append(small(tmp_path / folder / "x.zarr", [X]))
+    ingest.merge(parts, tmp_path / "all", prefix=True)
+    table = chunkstore.open_store(tmp_path / "all").sequences
+    assert table.ids.tolist() == ["p/x/x.zarr", "q/x/x.zarr"]
+    assert table.column("store").tolist() == ["p/x", "q/x"]
+    with pytest.raises(ConfigError, match="given twice"):
+        ingest.merge([parts[0], parts[0]], tmp_path / "more", prefix=True)
+
+
+def test_a_field_may_be_called_store_and_statistics_may_be_missing(tmp_path):
+    field = FieldSpec("store", "int16")
+    chunkstore.create_store(tmp_path / "b", fields=[field], n_obs=0)
+    chunkstore.finish_store(tmp_path / "b", rowsize=[0], ids=["b"])
+    ingest.merge([small(tmp_path / "a", [field]), tmp_path / "b"], tmp_path / "all")
+    store = chunkstore.open_store(tmp_path / "all")
+    assert store.read("store", 0, 2).tolist() == [2, 4]
+    assert not store.statistics
+    assert not store.sequences.columns
+
+
+def test_names_that_would_meet_are_found_before_anything_is_removed(tmp_path):
+    kept = small(tmp_path / "all", [X])
+    parts = [small(tmp_path / "a", [X], kind_code=3), small(tmp_path / "b", [X], labels={"kind": "dog"})]
+    with pytest.raises(ConfigError, match="'kind_code' would stand for two arrays"):
+        ingest.merge(parts, kept, overwrite=True)
+    assert chunkstore.verify_store(kept, deep=True).ok

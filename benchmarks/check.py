@@ -1,10 +1,10 @@
 """The regression guard: a few ratios of this project to a yardstick, against the ratios stored.
 
-``python -m benchmarks.check`` measures each pair in turns and divides, rates of wall time and rates for a second
-of processor time: work shows in both, waiting in the first only. The noise of a machine touches both sides of a
-ratio. It fails where one fell below the stored one by more than `TOLERANCE`, or where peak memory rose by as
-much; what fails is measured once more, with more turns, before it is said. ``--update`` stores the ratios of
-this machine in ``benchmarks/results/check.json``. The yardsticks need no peer's environment.
+``python -m benchmarks.check`` measures each pair in turns and divides, rates of wall time and rates for a
+second of processor time: work shows in both, waiting in the first only. The noise of a machine touches both
+sides of a ratio. It fails where one fell below the stored one by more than `TOLERANCE`, or where peak memory
+rose by as much; what fails is measured once more, with more turns, before it is said. ``--update`` stores the
+ratios of this machine in ``benchmarks/results/check.json``. The yardsticks need no peer's environment.
 """
 
 from __future__ import annotations

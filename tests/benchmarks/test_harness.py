@@ -157,7 +157,6 @@ def test_main_writes_versions_machine_and_summary(tmp_path, monkeypatch):
     result = json.loads(out.read_text())
     assert result["machine"]["cores"] >= 1
     assert result["subjects"][0]["summary"]["per_s"]["n"] == 2
-    assert result["commit"] != "unknown"
     assert "ValueError" in result["subjects"][1]["gap"]
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chunkstore.layout import FieldSpec
-    from chunkstore.store import ChunkStore
+    from chunkstore.opened import OpenStore
 
 __all__ = ["Sound", "export", "play", "sample_rate", "wav_bytes"]
 
@@ -33,7 +33,7 @@ _BLOCK = 1 << 18
 _MAX_SECONDS = 300.0
 
 
-def sample_rate(store: ChunkStore, id: str, field: str) -> float:  # noqa: A002 - the format's own word
+def sample_rate(store: OpenStore, id: str, field: str) -> float:  # noqa: A002 - the format's own word
     """Return the sample rate of a sequence in Hz.
 
     It stands in the column ``sample_rate`` of the sequence, or in the attribute of that name of the
@@ -55,7 +55,7 @@ def sample_rate(store: ChunkStore, id: str, field: str) -> float:  # noqa: A002 
     return float(rate)
 
 
-def _field(store: ChunkStore, field: str | None) -> FieldSpec:
+def _field(store: OpenStore, field: str | None) -> FieldSpec:
     if field is None:
         if len(store.fields) == 1:
             return next(iter(store.fields.values()))
@@ -71,7 +71,7 @@ def _field(store: ChunkStore, field: str | None) -> FieldSpec:
 class _Span:
     """What will be heard: a range of obs and how its numbers are scaled."""
 
-    store: ChunkStore
+    store: OpenStore
     spec: FieldSpec
     low: int
     high: int
@@ -93,7 +93,7 @@ class _Span:
 
 
 def _span(
-    store: ChunkStore,
+    store: OpenStore,
     id: str,  # noqa: A002 - the format's own word
     start: float,
     stop: float | None,
@@ -187,7 +187,7 @@ class Sound:
 
 
 def play(
-    store: ChunkStore,
+    store: OpenStore,
     id: str,  # noqa: A002 - the format's own word
     start: float = 0.0,
     stop: float | None = None,
@@ -235,7 +235,7 @@ def play(
 
 
 def export(
-    store: ChunkStore,
+    store: OpenStore,
     id: str,  # noqa: A002 - the format's own word
     path: str | os.PathLike[str],
     start: float = 0.0,

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from chunkstore.opened import OpenStore
     from chunkstore.splits import SplitSet
-    from chunkstore.store import ChunkStore
 
 __all__ = ["SplitAudit", "audit_splits"]
 
@@ -41,7 +41,7 @@ class SplitAudit:
     """For splits by time: split -> part -> first and last instant that its windows see, ISO text in UTC."""
 
 
-def audit_splits(store: ChunkStore, *, window: int = 1, horizon: int = 0) -> SplitAudit:
+def audit_splits(store: OpenStore, *, window: int = 1, horizon: int = 0) -> SplitAudit:
     """Prove that no obs is visible to windows of two parts of a split.
 
     A window of ``window`` obs and its ``horizon`` lie in one segment, so a part sees the segments
@@ -105,7 +105,7 @@ def audit_splits(store: ChunkStore, *, window: int = 1, horizon: int = 0) -> Spl
 
 
 def _times_in_two(
-    store: ChunkStore, split: SplitSet, rows: NDArray[np.int64]
+    store: OpenStore, split: SplitSet, rows: NDArray[np.int64]
 ) -> tuple[dict[str, tuple[str, str] | None], list[str]]:
     """Return the span of each part, and a sentence for each part that sees what a later part is to see."""
     clock = clock_of(store)
@@ -128,7 +128,7 @@ def _times_in_two(
     return dict(zip(split.parts, shown, strict=True)), found
 
 
-def _groups_in_two(store: ChunkStore, split: SplitSet) -> list[str]:
+def _groups_in_two(store: OpenStore, split: SplitSet) -> list[str]:
     """Return a sentence for each group whose sequences stand in two parts."""
     offsets = store.sequences.offsets[:-1]
     at = np.searchsorted(split.start, offsets, side="right") - 1

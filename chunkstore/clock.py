@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chunkstore.layout import FieldSpec
+    from chunkstore.opened import OpenStore
     from chunkstore.segments import Segments
-    from chunkstore.store import ChunkStore
 
 __all__ = [
     "Clock",
@@ -202,7 +202,7 @@ def show_instant(nanoseconds: int) -> str:
 class Clock:
     """Where instants fall: what both kinds of clocks can say."""
 
-    store: ChunkStore
+    store: OpenStore
     name: str
     """The field or column that tells the time."""
 
@@ -512,7 +512,7 @@ def _holds_instants(spec: FieldSpec) -> bool:
     )
 
 
-def clock_of(store: ChunkStore) -> Clock | None:
+def clock_of(store: OpenStore) -> Clock | None:
     """Return the clock of a store, or None where nothing says when its obs were.
 
     Examples
@@ -548,7 +548,7 @@ def clock_of(store: ChunkStore) -> Clock | None:
     return RateClock(store, "start_time", whole, np.where(known, rate, np.nan))
 
 
-def sample_rates(store: ChunkStore) -> NDArray[np.float64]:
+def sample_rates(store: OpenStore) -> NDArray[np.float64]:
     """Return the sample rate of each sequence in Hz, NaN where nothing states one that is positive.
 
     It is the column ``sample_rate``, else the attribute of that name of a field or of the store.

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chunkstore.splits import load_splits, part_segments
 from chunkstore.text import counted, human_bytes, human_number, human_seconds, printable
 
 if TYPE_CHECKING:
-    from chunkstore.store import ChunkStore
+    from chunkstore.opened import OpenStore
 
 __all__ = ["describe", "ingest_report", "show", "stored_bytes"]
 
@@ -28,7 +29,7 @@ MOST_SHARDS = 64
 MOST_LABELS = 12
 
 
-def describe(store: ChunkStore) -> dict[str, Any]:
+def describe(store: OpenStore) -> dict[str, Any]:
     """Return what a store is, as JSON values.
 
     Parameters
@@ -81,7 +82,7 @@ def describe(store: ChunkStore) -> dict[str, Any]:
     }
 
 
-def ingest_report(store: ChunkStore) -> dict[str, Any]:
+def ingest_report(store: OpenStore) -> dict[str, Any]:
     """Return what an ingest left in the ledger beside the store (``STORE.ledger/report.json``), if anything.
 
     A ledger may be deleted, and a store copied without it; one that tells of another store is ignored.
@@ -128,7 +129,7 @@ def _ingest(told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def stored_bytes(store: ChunkStore, field: str, most: int = MOST_SHARDS) -> tuple[int, bool]:
+def stored_bytes(store: OpenStore, field: str, most: int = MOST_SHARDS) -> tuple[int, bool]:
     """Return the stored bytes of a field or mask, and whether all were counted (or estimated from a sample).
 
     Examples
@@ -149,7 +150,7 @@ def stored_bytes(store: ChunkStore, field: str, most: int = MOST_SHARDS) -> tupl
     return round(total * store.n_obs / max(1, obs)), False
 
 
-def _field(store: ChunkStore, name: str) -> dict[str, Any]:
+def _field(store: OpenStore, name: str) -> dict[str, Any]:
     spec = store.fields[name]
     raw = spec.bytes_per_obs * store.n_obs
     stored, exact = stored_bytes(store, name)
@@ -181,7 +182,7 @@ def _field(store: ChunkStore, name: str) -> dict[str, Any]:
     }
 
 
-def _codec(store: ChunkStore, name: str) -> str:
+def _codec(store: OpenStore, name: str) -> str:
     """Return the codec of a field as it would be asked for: ``blosc-lz4:5``, ``zstd:3``, ``none``."""
     codec = store._array(name).codec  # noqa: SLF001 - of the same room
     config = codec.compressor.get_config() if codec.compressor is not None else {}
@@ -204,7 +205,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _sequences(store: ChunkStore) -> dict[str, Any]:
+def _sequences(store: OpenStore) -> dict[str, Any]:
     table = store.sequences
     rowsize = table.rowsize
     n = len(rowsize)
@@ -223,7 +224,7 @@ def _sequences(store: ChunkStore) -> dict[str, Any]:
     }
 
 
-def _column(store: ChunkStore, name: str) -> dict[str, Any]:
+def _column(store: OpenStore, name: str) -> dict[str, Any]:
     table = store.sequences
     found: dict[str, Any] = {"name": name, "units": table.attrs(name).get("units")}
     if table.is_categorical(name):
@@ -249,21 +250,21 @@ def _column(store: ChunkStore, name: str) -> dict[str, Any]:
     return {**found, "kind": str(values.dtype), "min": span[0], "max": span[1]}
 
 
-def _splits(store: ChunkStore) -> dict[str, Any]:
+def _splits(store: OpenStore) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, split in store.splits.items():
+    for name, split in load_splits(store).items():
         found[name] = {
             part: {
                 "n_obs": int((segments.stop - segments.start).sum()),
                 "sequences": len(np.unique(segments.sequence)),
             }
             for part in split.parts
-            for segments in (store.segments(f"{name}:{part}"),)
+            for segments in (part_segments(store, f"{name}:{part}"),)
         }
     return found
 
 
-def _gaps(store: ChunkStore) -> dict[str, Any]:
+def _gaps(store: OpenStore) -> dict[str, Any]:
     gaps = store.gaps
     lost = int((gaps[:, 1] - gaps[:, 0]).sum()) if len(gaps) else 0
     return {"count": len(gaps), "n_obs": lost, "fraction": lost / store.n_obs if store.n_obs else 0.0}

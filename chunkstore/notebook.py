@@ -13,7 +13,7 @@ from chunkstore.text import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chunkstore.store import ChunkStore
+    from chunkstore.opened import OpenStore
 
 __all__ = ["dataset_html", "store_html", "windows_html"]
 
@@ -31,7 +31,7 @@ _STYLE = """<style>
 </style>"""
 
 
-def store_html(store: ChunkStore) -> str:
+def store_html(store: OpenStore) -> str:
     """Return the HTML that a notebook shows for a store.
 
     Parameters
@@ -64,7 +64,7 @@ def store_html(store: ChunkStore) -> str:
     return _page("chunkstore.ChunkStore", found["url"], parts)
 
 
-def dataset_html(name: str, facts: Sequence[tuple[str, str]], stores: Sequence[ChunkStore] = ()) -> str:
+def dataset_html(name: str, facts: Sequence[tuple[str, str]], stores: Sequence[OpenStore] = ()) -> str:
     """Return the HTML that a notebook shows for a dataset of windows.
 
     Parameters

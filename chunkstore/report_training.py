@@ -11,7 +11,7 @@ from chunkstore.errors import ConfigError
 from chunkstore.text import human_bytes
 
 if TYPE_CHECKING:
-    from chunkstore.report import ReportOptions, Section
+    from chunkstore.report_section import ReportOptions, Section
     from chunkstore.store import ChunkStore
 
 __all__ = ["fill_shuffle", "fill_windows"]

@@ -32,7 +32,7 @@ from chunkstore.errors import (
 from chunkstore.metadata import parse_root, write_root
 from chunkstore.plain import write_plain
 from chunkstore.reader import read_plain
-from chunkstore.segments import check_ranges
+from chunkstore.segments import Segments, check_ranges, cut_segments
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chunkstore.clock import Clock
+    from chunkstore.opened import OpenStore
     from chunkstore.places import Place
     from chunkstore.sequences import SequenceTable
-    from chunkstore.store import ChunkStore
 
 __all__ = ["SplitSet", "add_split", "find_part", "groups_of", "load_splits"]
 
@@ -266,7 +266,7 @@ def _merged(
 
 
 def choose(
-    store: ChunkStore,
+    store: OpenStore,
     name: str,
     *,
     by: str,
@@ -354,7 +354,7 @@ def choose(
 
 
 def add_split(
-    store: ChunkStore,
+    store: OpenStore,
     name: str,
     *,
     by: str = "sequence",
@@ -506,7 +506,7 @@ def only_writer(place: Place) -> Iterator[None]:
             os.close(handle)
 
 
-def load_splits(store: ChunkStore) -> Mapping[str, SplitSet]:
+def load_splits(store: OpenStore) -> Mapping[str, SplitSet]:
     """Return the splits that are kept in a store.
 
     Raises
@@ -551,7 +551,12 @@ def load_splits(store: ChunkStore) -> Mapping[str, SplitSet]:
     return dict(kept)
 
 
-def find_part(store: ChunkStore, wanted: str) -> NDArray[np.int64]:
+def part_segments(store: OpenStore, wanted: str) -> Segments:
+    """Return the stretches of a part in which windows may live; see :func:`find_part`."""
+    return cut_segments(store.sequences.offsets, gaps=store.gaps, ranges=find_part(store, wanted))
+
+
+def find_part(store: OpenStore, wanted: str) -> NDArray[np.int64]:
     """Return the ranges of a part: ``"train"``, or ``"name:train"`` where several splits have it.
 
     Raises
@@ -569,7 +574,7 @@ def find_part(store: ChunkStore, wanted: str) -> NDArray[np.int64]:
         return _find_part(store, wanted)
 
 
-def _find_part(store: ChunkStore, wanted: str) -> NDArray[np.int64]:
+def _find_part(store: OpenStore, wanted: str) -> NDArray[np.int64]:
     splits = load_splits(store)
     name, colon, part = wanted.rpartition(":")
     if colon:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from numpy.typing import NDArray
 
-    from chunkstore.store import ChunkStore
+    from chunkstore.opened import OpenStore
 
 __all__ = ["sequence_dataset", "store_dataset"]
 
@@ -24,7 +24,7 @@ __all__ = ["sequence_dataset", "store_dataset"]
 class _Lazy:
     """A field as an array that dask can slice; pickled with its store's place."""
 
-    def __init__(self, store: ChunkStore, name: str, start: int, stop: int) -> None:
+    def __init__(self, store: OpenStore, name: str, start: int, stop: int) -> None:
         meta = store._array(name)  # noqa: SLF001 - a view belongs to its store
         self.store, self.name, self.start = store, name, start
         self.shape = (stop - start, *meta.shape[1:])
@@ -38,14 +38,14 @@ class _Lazy:
         return values[(slice(None, None, step), *index[1:])]
 
 
-def _attributes(store: ChunkStore, name: str) -> dict[str, Any]:
+def _attributes(store: OpenStore, name: str) -> dict[str, Any]:
     found = dict(store._array(name).attributes)  # noqa: SLF001
     if "flag_values" in found:
         found["flag_values"] = np.asarray(found["flag_values"], dtype=store._array(name).dtype)  # noqa: SLF001
     return found
 
 
-def store_dataset(store: ChunkStore) -> xr.Dataset:
+def store_dataset(store: OpenStore) -> xr.Dataset:
     """Return the whole store as a Dataset along ``obs`` and ``sequence``; nothing along ``obs`` is read."""
     import dask.array as da
     import xarray as xr
@@ -78,11 +78,11 @@ def store_dataset(store: ChunkStore) -> xr.Dataset:
     return xr.decode_cf(dataset.set_coords(names))
 
 
-def _root_attrs(store: ChunkStore) -> dict[str, Any]:
+def _root_attrs(store: OpenStore) -> dict[str, Any]:
     return {k: v for k, v in store.attrs.items() if k not in ("chunkstore", "coordinates")}
 
 
-def sequence_dataset(store: ChunkStore, id: str) -> xr.Dataset:  # noqa: A002 - the format's own word
+def sequence_dataset(store: OpenStore, id: str) -> xr.Dataset:  # noqa: A002 - the format's own word
     """Return one sequence, read into memory, with its columns as scalar coordinates.
 
     Examples
@@ -113,7 +113,7 @@ def sequence_dataset(store: ChunkStore, id: str) -> xr.Dataset:  # noqa: A002 - 
 
 
 def _regular_clock(
-    store: ChunkStore, index: int, rows: int
+    store: OpenStore, index: int, rows: int
 ) -> tuple[str, NDArray[Any], dict[str, str]] | None:
     """Return the times of a sequence whose sample rate is stated, or None where nothing states it.
 

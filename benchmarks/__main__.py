@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("names", nargs="*", metavar="QUESTION", help=", ".join(questions()))
     asked = parser.parse_args(argv)
-    failed = []
+    failed, started = [], time.monotonic()
     for name in asked.names or questions():
         print(f"== {name}", flush=True)
         began = time.monotonic()
@@ -56,6 +56,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"== {name}: {time.monotonic() - began:.0f} s", flush=True)
     if not asked.quick:
         subprocess.run([sys.executable, "-m", "benchmarks.page"], cwd=ROOT, check=True)
+    print(f"took {(time.monotonic() - started) / 60:.0f} minutes")
     if failed:
         print(f"failed: {', '.join(failed)}")
     return min(len(failed), 1)

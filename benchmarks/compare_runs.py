@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from benchmarks.numbers import Record
 
-__all__ = ["Agreement", "agreements", "main", "ratios"]
+__all__ = ["Agreement", "Ratio", "agreements", "main", "ratios"]
 
 #: ratios of two machines may differ by this share
 TOLERANCE = 0.2
@@ -31,6 +31,18 @@ FACTS = ("exactly_once", "missed", "repeated", "crossing")
 NUMBERS = {"per_s": "rates", "per_cpu_s": "rates per second of processor time"}
 
 Row = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Ours divided by a row."""
+
+    value: float
+    """Of the medians."""
+    low: float
+    """Our slowest repeat divided by the fastest of the row."""
+    high: float
+    """Our fastest repeat divided by the slowest of the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +59,18 @@ class Agreement:
     """Second ratio divided by the first; None where there are not two."""
     agrees: bool
     """Whether they are as near as is asked for."""
+    overlap: bool = False
+    """Whether the repeats of the two runs overlap, so that noise may be all that differs."""
 
     def line(self) -> str:
         """As it is printed."""
         question, table, name = self.row
         change = "" if self.change is None else f"{(self.change - 1) * 100:+.0f} %"
         where = f"{question.removeprefix('compare_')} {table}"
+        noise = "  (repeats overlap)" if self.overlap and not self.agrees else ""
         return (
             f"{'ok  ' if self.agrees else 'DIFF'} {where:26} {name:28} "
-            f"{self.first:>12} {self.second:>12} {change:>7}"
+            f"{self.first:>12} {self.second:>12} {change:>7}{noise}"
         ).rstrip()
 
 
@@ -76,7 +91,7 @@ def _base(records: Sequence[Record]) -> Record:
     return own_row(records)
 
 
-def ratios(result: Mapping[str, Any], number: str = "per_s") -> Iterator[tuple[str, str, float | str]]:
+def ratios(result: Mapping[str, Any], number: str = "per_s") -> Iterator[tuple[str, str, Ratio | str]]:
     """(table, name, ours/row) of every row; a text in place of a ratio: facts, or why there is none."""
     tables: dict[str, list[Record]] = {}
     for record in result["subjects"]:
@@ -84,8 +99,8 @@ def ratios(result: Mapping[str, Any], number: str = "per_s") -> Iterator[tuple[s
     for table, records in tables.items():
         base = _base(records)
         for record in records:
-            value: float | str
-            theirs, mine = middle(record, number), middle(base, number) if base else None
+            value: Ratio | str
+            theirs, mine = middle(record, number), middle(base, number)
             if "gap" in record:
                 value = "gap"
             elif record.get("once") or not record.get("summary"):
@@ -93,7 +108,8 @@ def ratios(result: Mapping[str, Any], number: str = "per_s") -> Iterator[tuple[s
             elif record is base:
                 continue
             elif theirs and mine:
-                value = mine / theirs
+                own, other = base["summary"][number], record["summary"][number]
+                value = Ratio(mine / theirs, own["low"] / other["high"], own["high"] / other["low"])
             else:
                 value = "no ratio"
             yield table, record["name"], value
@@ -125,13 +141,14 @@ def agreements(
     ]
 
 
-def _agreement(row: Row, a: float | str, b: float | str, tolerance: float) -> Agreement:
-    if isinstance(a, float) and isinstance(b, float):
-        change = b / a
-        return Agreement(row, number(a), number(b), change, max(change, 1 / change) <= 1 + tolerance)
+def _agreement(row: Row, a: Ratio | str, b: Ratio | str, tolerance: float) -> Agreement:
+    if isinstance(a, Ratio) and isinstance(b, Ratio):
+        change = b.value / a.value
+        near, overlap = max(change, 1 / change) <= 1 + tolerance, a.low <= b.high and b.low <= a.high
+        return Agreement(row, number(a.value), number(b.value), change, near, overlap)
     if row[1] == "once" and isinstance(a, str) and isinstance(b, str) and a != "no row" != b:
         return Agreement(row, "counted", "the same" if a == b else "otherwise", None, a == b)
-    shown = [number(x) if isinstance(x, float) else x for x in (a, b)]
+    shown = [number(x.value) if isinstance(x, Ratio) else x for x in (a, b)]
     return Agreement(row, shown[0], shown[1], None, a == b)
 
 

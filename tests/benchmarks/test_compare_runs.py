@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import compare_runs
-from benchmarks.compare_runs import agreements, ratios
+from benchmarks.compare_runs import Ratio, agreements, ratios
 
 
-def row(name, rate, table="512x4", **values):
-    summary = {key: {"median": rate, "low": rate, "high": rate, "n": 3} for key in ("per_s", "per_cpu_s")}
+def row(name, rate, table="512x4", noise=0.0, **values):
+    of = {"median": rate, "low": rate * (1 - noise), "high": rate * (1 + noise), "n": 3}
+    summary = dict.fromkeys(("per_s", "per_cpu_s"), of)
     return {"name": name, "table": table, "summary": summary, "values": values, "versions": {"numpy": "2.4"}}
 
 
@@ -37,13 +38,13 @@ def stored(folder, result):
 
 def test_a_ratio_is_ours_over_the_row():
     (result,) = run(row("ours", 100.0), row("tsai", 20.0)).values()
-    assert list(ratios(result)) == [("512x4", "tsai", 5.0)]
+    assert list(ratios(result)) == [("512x4", "tsai", Ratio(5.0, 5.0, 5.0))]
 
 
 def test_a_point_of_growth_is_divided_into_the_first_one():
     points = [row(f"obs {n}", rate, "obs", axis="obs", value=n) for n, rate in ((1, 100.0), (4, 50.0))]
     (result,) = run(*points).values()
-    assert list(ratios(result)) == [("obs", "obs 4", 2.0)]
+    assert list(ratios(result)) == [("obs", "obs 4", Ratio(2.0, 2.0, 2.0))]
 
 
 @given(st.floats(0.01, 100), st.lists(st.floats(1, 1e6), min_size=2, max_size=5))
@@ -85,6 +86,16 @@ def test_what_has_no_two_ratios_agrees_only_if_it_is_the_same(first, second, agr
     (found,) = agreements(run(row("ours", 1.0), *first), run(row("ours", 1.0), *second))
     assert found.agrees is agrees
     assert found.change is None
+
+
+def test_a_row_that_differs_says_whether_the_repeats_overlap(tmp_path):
+    quiet, loud = (run(row("ours", 10.0), row("p", 10.0, noise=noise)) for noise in (0.01, 0.4))
+    slower = run(row("ours", 10.0), row("p", 7.0, noise=0.01))
+    (apart,), (within,) = agreements(quiet, slower), agreements(loud, slower)
+    assert not apart.agrees
+    assert "overlap" not in apart.line()
+    assert not within.agrees
+    assert within.line().endswith("(repeats overlap)")
 
 
 def test_the_command_tells_machines_versions_and_rows_and_ends_with_1_where_one_differs(tmp_path, capsys):

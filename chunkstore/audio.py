@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chunkstore.clock import sample_rates
 from chunkstore.errors import ConfigError, MissingDependencyError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -44,15 +45,10 @@ def sample_rate(store: OpenStore, id: str, field: str) -> float:  # noqa: A002 -
     ConfigError
         If nothing states it.
     """
-    table = store.sequences
-    rate: Any = None
-    if "sample_rate" in table.columns:
-        rate = table.column("sample_rate")[table.index_of(id)]
-    if rate is None or not float(rate) > 0:
-        rate = store.fields[field].attrs.get("sample_rate", store.attrs.get("sample_rate"))
-    if rate is None or not float(rate) > 0:
+    rate = float(sample_rates(store, field)[store.sequences.index_of(id)])
+    if not rate > 0:
         raise ConfigError(f"nothing states the sample rate of {id!r} in {store.url}; it can't be played")
-    return float(rate)
+    return rate
 
 
 def _field(store: OpenStore, field: str | None) -> FieldSpec:
@@ -103,6 +99,8 @@ def _span(
     at = store.sequences.index_of(id)
     first, rows = int(store.sequences.offsets[at]), int(store.sequences.rowsize[at])
     rate = sample_rate(store, id, spec.name)
+    if round(rate) < 1:
+        raise ConfigError(f"{id!r} has {rate:g} obs a second; a sound needs at least 1")
     low, high = round(start * rate), rows if stop is None else round(stop * rate)
     if not 0 <= low <= high <= rows:
         raise ConfigError(

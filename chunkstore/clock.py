@@ -404,20 +404,23 @@ def _union(ranges: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class RateClock(Clock):
-    """Sequences that state their start, in seconds since 1970, and their sample rate."""
+    """Sequences that state their start and their sample rate."""
 
     begin: NDArray[np.int64]
     """Nanoseconds since 1970 of the first obs of each sequence."""
     rate: NDArray[np.float64]
     """Obs a second; NaN where start or rate is not known."""
+    scale: int = 10**9
+    """Nanoseconds in a unit of the column that states the start."""
+    origin: int = 0
+    """Nanoseconds since 1970 at which that unit counts 0."""
 
     def _own(self, value: int) -> int:
-        return value * 10**9
+        return value * self.scale + self.origin
 
     def _time(self, sequence: NDArray[np.int64], obs: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the instant of obs that are counted from the start of their sequence."""
-        steps = np.rint(obs * (1e9 / self.rate[sequence])).astype(np.int64)
-        return self.begin[sequence] + steps
+        return self.begin[sequence] + _elapsed(obs, self.rate[sequence])
 
     def _position(self, instant: int) -> NDArray[np.int64]:
         """Return how many obs of each sequence lie before an instant; 0 where the clock is not known."""
@@ -479,6 +482,27 @@ class RateClock(Clock):
         return (start + base)[keep], (stop + base)[keep], part[keep].astype(np.int64)
 
 
+def _elapsed(obs: NDArray[np.int64], rate: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the nanoseconds from the start of a sequence to some obs: exact for whole rates and periods.
+
+    Examples
+    --------
+    >>> _elapsed(np.array([3 * 10**8 + 1]), np.array([3.0]))
+    array([100000000333333333])
+    """
+    period = 1e9 / rate
+    whole = np.rint(period)
+    even = np.abs(period - whole) <= 4 * np.finfo(np.float64).eps * period  # as 1 / 60 Hz is one a minute
+    a_second = np.where(rate == np.rint(rate), rate, 0).astype(np.int64)
+    seconds, rest = np.divmod(obs, np.maximum(a_second, 1))
+    steps = np.where(
+        a_second > 0,
+        seconds * 10**9 + np.rint(rest * period).astype(np.int64),
+        np.rint(obs * period).astype(np.int64),
+    )
+    return np.where(even, obs * whole.astype(np.int64), steps)
+
+
 def time_field(fields: Mapping[str, FieldSpec]) -> str | None:
     """Return the name of the field that says when each obs was, or None.
 
@@ -538,20 +562,25 @@ def clock_of(store: OpenStore) -> Clock | None:
     if begin.dtype.kind not in "iuf":
         return None
     rate = sample_rates(store)
-    begins = np.asarray(begin, dtype=np.float64)
+    scale, origin = parse_units(table.attrs("start_time").get("units")) or (10**9, 0)
+    begins = np.asarray(begin, dtype=np.float64) * (scale / 1e9) + origin / 1e9
     with np.errstate(over="ignore"):
         lasts = np.diff(table.offsets) / rate
     known = (np.abs(begins) < _REACH / 2) & (lasts < _REACH / 2)  # what nanoseconds can count; NaN is neither
     if not known.any():
         return None
-    whole = np.rint(np.where(known, begins, 0) * 1e6).astype(np.int64) * 1000
-    return RateClock(store, "start_time", whole, np.where(known, rate, np.nan))
+    if begin.dtype.kind == "f":
+        whole = np.rint(np.where(known, begins, 0) * 1e6).astype(np.int64) * 1000
+    else:
+        whole = np.where(known, begin, 0).astype(np.int64) * scale + origin
+    return RateClock(store, "start_time", whole, np.where(known, rate, np.nan), scale, origin)
 
 
-def sample_rates(store: OpenStore) -> NDArray[np.float64]:
+def sample_rates(store: OpenStore, field: str | None = None) -> NDArray[np.float64]:
     """Return the sample rate of each sequence in Hz, NaN where nothing states one that is positive.
 
-    It is the column ``sample_rate``, else the attribute of that name of a field or of the store.
+    It is the column ``sample_rate``; where that is not known, the attribute of that name of the field (of the
+    first that has one, if none is named), else of the store.
 
     Examples
     --------
@@ -559,12 +588,15 @@ def sample_rates(store: OpenStore) -> NDArray[np.float64]:
     >>> sample_rates(examples.small_store()).shape
     (3,)
     """
-    columns = store.sequences.columns
-    if "sample_rate" in columns and store.sequences.column("sample_rate").dtype.kind in "iuf":
-        rates = np.asarray(store.sequences.column("sample_rate"), dtype=np.float64)
-        return np.where((rates > 0) & np.isfinite(rates), rates, np.nan)
-    for attrs in (*(spec.attrs for spec in store.fields.values()), store.attrs):
+    rates = np.full(store.n_sequences, np.nan)
+    specs = store.fields.values() if field is None else [store.fields[field]]
+    for attrs in (*(spec.attrs for spec in specs), store.attrs):
         rate = attrs.get("sample_rate")
         if isinstance(rate, (int, float)) and 0 < rate < math.inf:
-            return np.full(store.n_sequences, float(rate))
-    return np.full(store.n_sequences, np.nan)
+            rates[:] = float(rate)
+            break
+    columns = store.sequences.columns
+    if "sample_rate" in columns and store.sequences.column("sample_rate").dtype.kind in "iuf":
+        own = np.asarray(store.sequences.column("sample_rate"), dtype=np.float64)
+        rates = np.where((own > 0) & np.isfinite(own), own, rates)
+    return rates

@@ -220,6 +220,31 @@ def _rows_last(  # noqa: PLR0917 - a compiled kernel
     _scalars_last(stack, which, at, valid, out[row : row + high - low])
 
 
+def _half(*arrays: NDArray[Any]) -> bool:
+    """Whether one of some arrays holds float16, of which compiled loops know nothing."""
+    return any(a.dtype == np.float16 for a in arrays)
+
+
+def _cut_halves(  # noqa: PLR0917 - as the kernels, from one place
+    arena: NDArray[Any],
+    at: NDArray[np.int64],
+    valid: NDArray[np.int64],
+    out: NDArray[Any],
+    channel: int,
+    factor: Any,
+    *,
+    channels_last: bool,
+) -> None:
+    """Copy windows as :func:`cut_windows` does, by numpy."""
+    width, values = out.shape[1 if channels_last else 2], arena.reshape(len(arena), -1)
+    steps = np.arange(width)
+    inside = steps < valid[:, None]
+    cut = values[np.where(inside, at[:, None] + steps, 0)].astype(out.dtype) * factor
+    cut[~inside] = 0
+    rows = out if channels_last else out.swapaxes(1, 2)
+    rows[:, :, channel : channel + values.shape[1]] = cut
+
+
 def places_of(
     origin: NDArray[np.int64], rows: Rows, offset: int, width: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -279,6 +304,13 @@ def cut_rows(  # noqa: PLR0917 - once a batch: every argument by name costs
     >>> out.tolist()
     [[[6, 7, 8], [1, 2, 3]]]
     """
+    if _half(stack, out):
+        at, valid = places_of(origin, rows, offset, out.shape[1 if channels_last else 2])
+        for channel, field in enumerate(which.tolist()):
+            cut_windows(
+                stack[field], at, valid, out[row : row + len(rows)], channel, channels_last=channels_last
+            )
+        return
     kernel = _rows_last if channels_last else _rows_first
     kernel(stack, which, origin, rows.table, rows.low, rows.high, offset, out, row)
 
@@ -323,7 +355,9 @@ def cut_windows(
     vector = arena.ndim == 2
     plain = scale is None
     factor = out.dtype.type(1 if scale is None else scale)
-    if not channels_last and not vector:
+    if _half(arena, out):
+        _cut_halves(arena, at, valid, out, channel, factor, channels_last=channels_last)
+    elif not channels_last and not vector:
         if plain:
             _scalar_first(arena, at, valid, out, channel)
         else:

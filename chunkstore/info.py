@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 #: Shard indices that are read to add up a field's stored bytes; beyond, the sum is an estimate.
 MOST_SHARDS = 64
+#: Ids shown of the first and of the last sequences.
+MOST_IDS = 3
 #: Labels shown of each column.
 MOST_LABELS = 12
 
@@ -220,7 +222,8 @@ def _sequences(store: OpenStore) -> dict[str, Any]:
             "mean": float(rowsize.mean()) if n else 0.0,
         },
         "columns": [_column(store, name) for name in table.columns],
-        "first_ids": [str(i) for i in table.ids[:3]],
+        "first_ids": [str(i) for i in table.ids[:MOST_IDS]],
+        "last_ids": [str(i) for i in table.ids[max(MOST_IDS, n - MOST_IDS) :]],
     }
 
 
@@ -289,6 +292,8 @@ def headline(found: dict[str, Any]) -> list[tuple[str, str]]:
                 f"{sequences['count']:,} of {span} obs{middle}",
             )
         )
+        if sequences["count"]:
+            lines.append(("ids", _ids(sequences)))
     ratio = f", {raw / stored:.2f} times smaller" if stored else ""
     chunks = f"{counted(layout['n_chunks'], 'chunk')} of {layout['chunk']:,} obs"
     shards = f"{counted(layout['n_shards'], 'shard')} of {layout['shard']:,} obs"
@@ -312,6 +317,13 @@ def headline(found: dict[str, Any]) -> list[tuple[str, str]]:
     if found["status"] != "complete":
         lines.append(("status", f"{found['status']}: writing has not finished"))
     return lines
+
+
+def _ids(sequences: dict[str, Any]) -> str:
+    """Return the first and the last ids, and how many stand between them."""
+    first, last = ([printable(repr(i), 48) for i in sequences[k]] for k in ("first_ids", "last_ids"))
+    between = sequences["count"] - len(first) - len(last)
+    return ", ".join([*first, *([f"... {between:,} more ..."] if between else []), *last])
 
 
 def _left_out(attributes: dict[str, Any]) -> str:

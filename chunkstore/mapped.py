@@ -152,6 +152,8 @@ class PlaceReader:
         length = np.clip(places.room - cut.offset, 0, cut.length)
         for at in np.unique(places.store).tolist():
             rows = np.flatnonzero((places.store == at) & (length > 0))
+            if not len(rows):  # of windows that are padded whole there is nothing to read
+                continue
             channel = 0
             for spec, width in zip(specs, widths, strict=True):
                 values = self._field(at, spec.name, start[rows], length[rows], cut.length)

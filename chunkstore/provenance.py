@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chunkstore.clock import clock_of, sample_rates
+from chunkstore.clock import clock_of, sample_rates, show_instant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,8 +41,16 @@ class Where:
         return len(self.id)
 
     def __str__(self) -> str:
-        shown = [f"{i!r} [{a}, {b})" for i, a, b in zip(self.id, self.start, self.stop, strict=True)]
-        return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")
+        shown = [self._told(row) for row in range(min(5, len(self)))]
+        return ", ".join(shown) + (f" and {len(self) - 5} more" if len(self) > 5 else "")
+
+    def _told(self, row: int) -> str:
+        text = f"{self.id[row]!r} [{self.start[row]}, {self.stop[row]})"
+        if self.time is not None and not np.isnat(self.time[row]):
+            return f"{text} from {show_instant(int(self.time[row].astype(np.int64)))}"
+        if self.seconds is not None and not np.isnan(self.seconds[row]):
+            return f"{text} from {self.seconds[row]:g} s"
+        return text
 
 
 def locate_batch(stores: Sequence[ChunkStore], batch: Mapping[str, Any]) -> Where:

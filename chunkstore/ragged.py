@@ -15,6 +15,7 @@ import numpy as np
 from chunkstore.clock import time_field
 from chunkstore.errors import ConfigError, UnknownNameError
 from chunkstore.layout import parse_bytes
+from chunkstore.views import described
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -74,13 +75,18 @@ class _Moments:
         if name == "count":
             return self.count
         if name == "sum":
-            return self.total
+            return self._exact_total()
         if name == "std":
             return np.where(none, np.nan, np.sqrt(self.spread / np.maximum(self.count, 1)))
         if name == "mean":
             return np.where(none, np.nan, self.mean)
         values = self.low if name == "min" else self.high
         return np.where(none, np.nan, values) if none.any() else values
+
+    def _exact_total(self) -> np.ndarray:
+        """Return the sums, as float64 where int64 cannot hold one of them: it has wrapped around then."""
+        about = self.mean * self.count
+        return about if self.total.dtype.kind == "i" and (np.abs(about) > 2**62).any() else self.total
 
 
 def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:
@@ -112,7 +118,8 @@ def summarize(
     field : str
         Name of the field.
     how : str or sequence of str
-        Measures: ``count``, ``mean``, ``std`` (population), ``min``, ``max``, ``sum``.
+        Measures: ``count``, ``mean``, ``std`` (population), ``min``, ``max``, ``sum``. Sums of integers are
+        exact up to 2**62, and float64 beyond; extremes of integers are float64 where a group has no value.
     by : str, optional
         A label along ``sequence``; sequences of one value are taken together.
     memory_limit : int or str
@@ -350,24 +357,38 @@ class Selection:
         """Number of obs selected."""
         return int((self.stop - self.start).sum())
 
+    def _gaps(self) -> np.ndarray:
+        """Return the gaps of the parts, counted along the selection: int64[G, 2]."""
+        gaps, found = self.store.gaps, []
+        base = np.cumsum(self.stop - self.start) - (self.stop - self.start)
+        for start, stop, at in zip(self.start.tolist(), self.stop.tolist(), base.tolist(), strict=True):
+            first, last = (
+                np.searchsorted(gaps[:, 1], start, "right"),
+                np.searchsorted(gaps[:, 0], stop, "left"),
+            )
+            found.append(np.clip(gaps[first:last], start, stop) - start + at)
+        return np.concatenate([np.empty((0, 2), np.int64), *found])
+
     def read(self, field: str) -> Iterator[np.ndarray]:
         """Yield the values of each part, one after the other."""
         for start, stop in zip(self.start.tolist(), self.stop.tolist(), strict=True):
             yield self.store.read(field, start, stop)
 
     def to_xarray(self) -> xr.Dataset:
-        """Return the selection as a ragged Dataset of its own, read into memory."""
+        """Return the selection as a ragged Dataset of its own, read into memory.
+
+        Values are as stored, with what decodes them in their attributes (``xarray.decode_cf`` applies it):
+        scale factors, units of times, and masks, which stand beside their fields.
+        """
         import xarray as xr
 
-        spec = self.store.fields
-        data = {
-            name: (
-                f.dims,
-                np.concatenate([np.empty(f.shape(0), f.np_dtype), *self.read(name)]),
-                {"units": f.units} if f.units else {},
-            )
-            for name, f in spec.items()
-        }
+        data = {}
+        for name in (*self.store.fields, *self.store.masks.values()):
+            dims, dtype, attrs = described(self.store, name)
+            shape = (0, *self.store.read(name, 0, 0).shape[1:])
+            data[name] = (dims, np.concatenate([np.empty(shape, dtype), *self.read(name)]), attrs)
+        for name, values in zip(("gap_start", "gap_stop"), self._gaps().T, strict=True):
+            data[name] = (("gap",), values, {})
         ids = np.asarray(self.store.sequences.ids, dtype=object)[self.sequence]
         coords: dict[str, Any] = {"id": ("sequence", ids)}
         for name in self.store.sequences.columns:

@@ -230,13 +230,14 @@ def _by_class(recipe: Recipe, label: str, n: int | None, split: str | None) -> A
     column = label_column([s.sequences for s in recipe.stores], str(label))
     if column.values.dtype.kind == "f":
         raise ConfigError(f"label {column.name!r} holds numbers with fractions; balance by a class")
-    codes = np.full(len(column.values), -1, np.int64)
+    codes, classes = np.full(len(column.values), -1, np.int64), np.unique(column.values)
     least = 1 if recipe.window.short == "pad" else recipe.window.span
     for at, store in enumerate(recipe.stores):
         segments = store.segments(split)
         here = column.offsets[at] + segments.sequence[segments.stop - segments.start >= least]
-        codes[here] = column.values[here]
-    codes = np.where(codes < 0, -1, np.unique(codes, return_inverse=True)[1])
+        if column.categories is not None:
+            here = here[column.values[here] >= 0]  # -1 says that there is no label; of numbers it is one
+        codes[here] = np.searchsorted(classes, column.values[here])
     weights = balance_weights(codes)
     parts = np.split(weights, column.offsets[1:-1])
     return Weighted(

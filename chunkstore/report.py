@@ -18,7 +18,7 @@ from chunkstore import __version__, figures, info, survey
 from chunkstore.errors import MissingDependencyError
 from chunkstore.ragged import overview
 from chunkstore.report_section import ReportOptions, Section
-from chunkstore.text import counted, human_bytes
+from chunkstore.text import counted, human_bytes, printable
 
 if TYPE_CHECKING:
     import os
@@ -177,15 +177,32 @@ def _lengths(store: ChunkStore) -> Section:
 
 def _labels(store: ChunkStore) -> Section:
     section = Section("labels", "Labels")
-    for name in store.sequences.columns:
+    table = store.sequences
+    alike, own = [], []
+    for name in table.columns:
         balance = survey.label_balance(store, name)
+        if balance is None and table.is_categorical(name):
+            own.append(f"{name} ({counted(len(table.categories(name)), 'value')})")
+        if balance is not None and balance.distinct < 2:
+            alike.append(f"{name} ({balance.values[0]})" if balance.values else name)
         if balance is None or balance.distinct < 2:
             continue
         more = balance.distinct - len(balance.values)
         note = f"the {len(balance.values)} most frequent; {more:,} more are not shown" if more else ""
         series = {"sequences": balance.sequences}
         section.add(figures.bars(balance.values, series, name, x="sequences", note=note))
+    if own:
+        section.text.append(
+            f"Not drawn, for they have about as many values as there are sequences: {_few(own)}."
+        )
+    if alike:
+        section.text.append(f"Not drawn, for they are the same everywhere: {_few(alike)}.")
     return section
+
+
+def _few(names: list[str], most: int = 20) -> str:
+    shown = ", ".join(printable(n, 80) for n in names[:most])
+    return shown + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def _fields(store: ChunkStore, found: Mapping[str, Any], names: list[str]) -> Section:
@@ -312,7 +329,7 @@ def _examples(store: ChunkStore, names: list[str], options: ReportOptions) -> Se
     )
     heard = [n for n in names if survey.audio_rate(store, n)]
     for index in chosen:
-        if heard:
+        if heard and survey.audio_rate(store, heard[0], index):
             section.add(*_sound(store, heard[0], index, options.seconds))
         else:
             section.add(_series(store, names, index))
@@ -384,7 +401,7 @@ def _sound(store: ChunkStore, name: str, index: int, seconds: float) -> tuple[Fi
     """Return the spectrogram and the sound of the first seconds of a sequence."""
     from chunkstore import sound
 
-    rate = survey.audio_rate(store, name) or 1.0
+    rate = survey.audio_rate(store, name, index) or 1.0
     low, high = store.sequences.offsets[index : index + 2].tolist()
     stop = min(high, low + max(1, int(seconds * rate)))
     samples = sound.as_float(store.read(name, low, stop), store.fields[name].scale_factor)

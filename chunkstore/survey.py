@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chunkstore.clock import sample_rates
 from chunkstore.ragged import values_and_mask
 
 if TYPE_CHECKING:
@@ -213,16 +214,16 @@ def example_sequences(store: ChunkStore, count: int = 4, seed: int = 0) -> list[
     return list(dict.fromkeys(chosen))[:count]
 
 
-def audio_rate(store: ChunkStore, field: str) -> float | None:
+def audio_rate(store: ChunkStore, field: str, index: int | None = None) -> float | None:
     """Return the sample rate in Hz of a field that can be heard, or None.
 
     A field can be heard where it is scalar, the store states its ``sample_rate``, and that is at least 4 kHz.
+    Of one sequence if ``index`` names it, else of the first that can be heard.
     """
     spec = store.fields[field]
-    rate = spec.attrs.get("sample_rate", store.attrs.get("sample_rate"))
-    if rate is None and "sample_rate" in store.sequences.columns:
-        column = store.sequences.column("sample_rate")
-        rate = column[0] if len(column) else None
-    if rate is None or spec.items or spec.categories is not None:
+    if spec.items or spec.categories is not None:
         return None
-    return float(rate) if float(rate) >= 4000 else None
+    rates = sample_rates(store, field)
+    rates = rates if index is None else rates[index : index + 1]
+    heard = rates[rates >= 4000]
+    return float(heard[0]) if len(heard) else None

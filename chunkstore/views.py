@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chunkstore.clock import time_field
+from chunkstore.clock import clock_of, sample_rates, time_field
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -33,16 +33,20 @@ class _Lazy:
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         index = index if isinstance(index, tuple) else (index,)
-        low, high, step = index[0].indices(self.shape[0])
-        values = self.store.read(self.name, self.start + low, max(self.start + low, self.start + high))
-        return values[(slice(None, None, step), *index[1:])]
+        picked = range(self.shape[0])[index[0]]  # dask asks for slices, of any step, and for single obs
+        obs = picked if isinstance(picked, range) else range(picked, picked + 1)
+        low, high = (min(obs[0], obs[-1]), max(obs[0], obs[-1]) + 1) if obs else (0, 0)
+        values = self.store.read(self.name, self.start + low, self.start + high)[:: obs.step]
+        return values[(slice(None) if isinstance(picked, range) else 0, *index[1:])]
 
 
-def _attributes(store: OpenStore, name: str) -> dict[str, Any]:
-    found = dict(store._array(name).attributes)  # noqa: SLF001
+def described(store: OpenStore, name: str) -> tuple[tuple[str, ...], np.dtype[Any], dict[str, Any]]:
+    """Return dimensions, dtype and attributes of a field or mask, as xarray takes them."""
+    meta = store._array(name)  # noqa: SLF001
+    found = dict(meta.attributes)
     if "flag_values" in found:
-        found["flag_values"] = np.asarray(found["flag_values"], dtype=store._array(name).dtype)  # noqa: SLF001
-    return found
+        found["flag_values"] = np.asarray(found["flag_values"], dtype=meta.dtype)
+    return meta.dims, meta.dtype, found
 
 
 def store_dataset(store: OpenStore) -> xr.Dataset:
@@ -64,7 +68,8 @@ def store_dataset(store: OpenStore) -> xr.Dataset:
             asarray=False,
             meta=np.empty((0,) * source.ndim, source.dtype),
         )
-        data[name] = (store._array(name).dims, lazy, _attributes(store, name))  # noqa: SLF001
+        dims, _, attrs = described(store, name)
+        data[name] = (dims, lazy, attrs)
     table = store.sequences.to_xarray()
     for key, variable in table.data_vars.items():
         if key != "start":
@@ -100,7 +105,8 @@ def sequence_dataset(store: OpenStore, id: str) -> xr.Dataset:  # noqa: A002 - t
     low, high = (int(v) for v in store.sequences.offsets[index : index + 2])
     data: dict[str, Any] = {}
     for name in [*store.fields, *store.masks.values()]:
-        data[name] = (store._array(name).dims, store.read(name, low, high), _attributes(store, name))  # noqa: SLF001
+        dims, _, attrs = described(store, name)
+        data[name] = (dims, store.read(name, low, high), attrs)
     scalars: dict[str, Any] = {"id": id}
     for name in store.sequences.columns:
         scalars[name] = ((), store.sequences.column(name)[index], dict(store.sequences.attrs(name)))
@@ -117,18 +123,16 @@ def _regular_clock(
 ) -> tuple[str, NDArray[Any], dict[str, str]] | None:
     """Return the times of a sequence whose sample rate is stated, or None where nothing states it.
 
-    They are datetime64[ns] where the column ``start_time`` (seconds since 1970) tells when the sequence
-    began, else seconds since its start.
+    They are datetime64[ns] where the column ``start_time`` tells when the sequence began, else seconds since
+    its start.
     """
-    table = store.sequences
-    rate: Any = table.column("sample_rate")[index] if "sample_rate" in table.columns else None
-    for attrs in (*(spec.attrs for spec in store.fields.values()), store.attrs):
-        rate = attrs.get("sample_rate") if rate is None else rate
-    if rate is None or not float(rate) > 0:
+    obs, own = np.arange(rows), np.full(rows, index)
+    clock = clock_of(store)
+    if clock is not None:
+        times = clock.times(own, obs)
+        if not np.isnat(times).any():
+            return "obs", times, {"long_name": "time"}
+    rate = sample_rates(store)[index]
+    if np.isnan(rate):
         return None
-    began = table.column("start_time")[index] if "start_time" in table.columns else np.nan
-    if np.issubdtype(np.asarray(began).dtype, np.number) and np.isfinite(began):
-        whole = np.datetime64(round(float(began) * 1e6), "us").astype("datetime64[ns]")
-        steps = np.rint(np.arange(rows) * (1e9 / float(rate))).astype("timedelta64[ns]")
-        return "obs", whole + steps, {"long_name": "time"}
-    return "obs", np.arange(rows) / float(rate), {"units": "s", "long_name": "time since the start"}
+    return "obs", obs / rate, {"units": "s", "long_name": "time since the start"}

@@ -126,3 +126,10 @@ def test_a_sequence_has_a_time_coordinate_from_its_rate_and_start(store, tmp_pat
             == (first + np.arange(3) * np.timedelta64(31250, "ns")).tolist()
         )
         assert opened.sequence("b").time.values.tolist() == [0.0]
+
+
+def test_what_is_too_slow_for_a_sound_is_refused():
+    with chunkstore.StoreWriter("memory://audio-slow", {"x": "f4"}, overwrite=True) as out:
+        out.write("a", {"x": np.zeros(3)}, columns={"sample_rate": 0.1})
+    with pytest.raises(ConfigError, match=r"'a' has 0\.1 obs a second"):
+        chunkstore.open_store("memory://audio-slow").play("a")

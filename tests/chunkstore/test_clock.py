@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import chunkstore
 from chunkstore import ConfigError, FieldSpec, StoreWriter, open_store, verify_store
 from chunkstore.clock import (
+    _elapsed,
     clock_of,
     decode_times,
     parse_duration,
@@ -311,3 +313,48 @@ def test_a_time_that_is_missing_is_not_told():
         out.write("a", {"time": np.ma.masked_array([1, 2, 3], [False, True, False])})
     clock = clock_of(chunkstore.open_store(url))
     assert np.isnat(clock.times(np.zeros(3, np.int64), np.arange(3))).tolist() == [False, True, False]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    rate=st.one_of(
+        st.integers(1, 400_000).map(lambda n: (float(n), Fraction(n))),
+        st.integers(1, 10**6).map(lambda seconds: (1 / seconds, Fraction(1, seconds))),
+        st.integers(1, 10**4).map(lambda ms: (1000 / ms, Fraction(1000, ms))),
+    ),
+    seconds=st.integers(0, 4 * 10**9),
+    nth=st.integers(0, 10**6),
+)
+def test_instants_of_whole_rates_and_periods_are_exact_however_long_a_sequence_is(rate, seconds, nth):
+    stored, true = rate
+    obs = min(int(seconds * true) + nth, int(9 * 10**9 * true))  # as far as nanoseconds count
+    found = int(_elapsed(np.array([obs]), np.array([stored]))[0])
+    exact = obs * 10**9 / true
+    assert abs(found - exact) <= Fraction(1, 2)
+
+
+def test_a_start_is_read_in_the_unit_that_its_column_states():
+    url = "memory://clock-start-units"
+    starts = {"s": 86_400, "milliseconds since 1970-01-01": 86_400_001, "days since 1970-01-01": 1.5}
+    for units, start in starts.items():
+        with StoreWriter(url, {"x": "f4"}, overwrite=True) as out:
+            out.describe_column("start_time", units=units)
+            out.write("a", {"x": np.zeros(2)}, columns={"start_time": start, "sample_rate": 1.0})
+        clock = clock_of(open_store(url))
+        expected = {"s": 86_400 * 10**9, "days since 1970-01-01": 129_600 * 10**9}.get(
+            units, 86_400_001 * 10**6
+        )
+        assert clock.span() == (expected, expected + 10**9)
+
+
+def test_a_rate_that_is_unknown_for_one_sequence_is_that_of_the_field():
+    url = "memory://clock-rates"
+    fields = [FieldSpec("x", "float32", attrs={"sample_rate": 4000}), FieldSpec("y", "float32")]
+    with StoreWriter(url, fields, overwrite=True) as out:
+        out.write("a", {"x": [1, 2], "y": [1, 2]}, columns={"sample_rate": 8000.0})
+        out.write("b", {"x": [1, 2], "y": [1, 2]})
+    store = open_store(url)
+    np.testing.assert_equal(sample_rates(store), [8000, 4000])
+    np.testing.assert_equal(sample_rates(store, "y"), [8000, np.nan])
+    assert store.sequence("b").time.values.tolist() == [0, 1 / 4000]
+    assert [store.play(i, field="x").rate for i in "ab"] == [8000, 4000]

@@ -224,3 +224,17 @@ def test_the_value_that_does_not_fit_its_encoding_is_named():
     packed = xr.Variable("obs", np.array([1.0, 1e9]), encoding={"dtype": "int16", "scale_factor": 1.0})
     with pytest.raises(ConfigError, match=r"1000000000\.0"):
         from_xarray(xr.Dataset({"x": packed}), place(), obs="obs")
+
+
+@pytest.mark.parametrize(
+    "index",
+    [5, -1, np.int64(3), slice(None, None, -1), slice(18, 2, -3), slice(3, 3), slice(0, 20, 7), [1, 15]],
+)
+def test_a_view_is_indexed_like_any_array(index):
+    url = place()
+    with StoreWriter(url, {"x": "i4", "v": "2i4"}, chunk=4, shard=8) as out:
+        out.write("a", {"x": np.arange(20), "v": np.arange(40).reshape(20, 2)})
+    found = open_store(url).to_xarray()
+    assert np.array_equal(found.x[index].values, np.arange(20)[index])
+    assert np.array_equal(found.v[index].values, np.arange(40).reshape(20, 2)[index])
+    assert np.array_equal(found.v[index, 1].values, np.arange(40).reshape(20, 2)[index, 1])

@@ -16,6 +16,9 @@ DTYPES = [
     ("float64", "float32"),
     ("int64", "int64"),
     ("uint8", "float64"),
+    ("float16", "float32"),
+    ("float16", "float16"),
+    ("float32", "float16"),
 ]
 
 

@@ -223,3 +223,21 @@ def test_a_dataset_says_what_it_is_without_reading():
     pytest.importorskip("torch")
     windows = chunkstore.ZarrWindowDataset(examples.small_store(), 2, stride=3)
     assert "windows of 2 obs, one every 3, of x in " in repr(windows)
+
+
+@pytest.mark.parametrize(
+    ("n", "told"),
+    [
+        (1, "'s0'"),
+        (3, "'s0', 's1', 's2'"),
+        (5, "'s0', 's1', 's2', 's3', 's4'"),
+        (6, "'s0', 's1', 's2', 's3', 's4', 's5'"),
+        (1234, "'s0', 's1', 's2', ... 1,228 more ..., 's1231', 's1232', 's1233'"),
+    ],
+)
+def test_the_first_and_last_ids_are_shown(n, told):
+    with chunkstore.StoreWriter("memory://info-ids", {"x": "f4"}, overwrite=True) as out:
+        for i in range(n):
+            out.write(f"s{i}", {"x": [1.0]})
+    found = info.describe(chunkstore.open_store("memory://info-ids"))
+    assert dict(info.headline(found))["ids"] == told

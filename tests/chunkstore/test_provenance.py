@@ -68,3 +68,11 @@ def test_units_of_cf_are_decoded(value, units, expected):
 @pytest.mark.parametrize("units", [None, "s", "metres since lunch", "fortnights since 1970-01-01"])
 def test_other_units_say_no_time(units):
     assert decode_times(np.array([1]), units) is None
+
+
+def test_printing_says_when_windows_begin_where_that_is_known():
+    columns = ({"sample_rate": 2.0, "start_time": 1.5}, {"sample_rate": 4.0, "start_time": np.nan})
+    where = locate_batch([two_sequences("told", {"x": "f4"}, {"x": np.zeros(8)}, columns)], BATCH)
+    assert str(where) == (
+        "'b' [0, 2) from 0 s, 'a' [2, 4) from 1970-01-01T00:00:02.5Z, 'b' [3, 4) from 0.75 s"
+    )

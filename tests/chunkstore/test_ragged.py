@@ -163,3 +163,29 @@ def test_a_selection_is_a_ragged_dataset_of_its_own(clocked):
 def test_what_is_not_there_is_named(clocked, call, error):
     with pytest.raises(error):
         call(clocked)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [("uint64", [2**63, 2**63 - 1, 1]), ("int64", [2**62] * 3), ("int64", [-(2**62)] * 3)],
+)
+def test_a_sum_that_no_integer_holds_is_a_float_and_not_another_number(dtype, values):
+    store = write("memory://ragged-sums", [np.array(values, dtype)], FieldSpec("x", dtype))
+    found = ragged.summarize(store, "x", "sum")["sum"].values
+    np.testing.assert_allclose(found, [float(sum(values))], rtol=1e-12)
+
+
+def test_a_selection_as_a_dataset_keeps_nulls_scale_and_gaps():
+    spec = FieldSpec("x", "int32", nullable=True, scale_factor=0.5)
+    parts = [np.arange(4), np.arange(10, 16)]
+    masks = [np.array([1, 0, 1, 1], bool), np.array([1, 1, 1, 1, 0, 1], bool)]
+    store = write("memory://ragged-whole", parts, spec, masks=masks, gaps=[[], [(1, 3)]], labels=["a", "b"])
+    for chosen in (ragged.select(store), ragged.select(store, labels={"kind": "b"})):
+        made = chunkstore.from_xarray(chosen.to_xarray(), "memory://ragged-again", overwrite=True)
+        ids = made.sequences.ids.tolist()
+        for name in ids:
+            one, other = made.sequence(name), store.sequence(name)
+            np.testing.assert_array_equal(one.x.values, other.x.values)
+            np.testing.assert_array_equal(one.x_valid.values, other.x_valid.values)
+        base = 0 if len(ids) == 1 else 4
+        assert made.gaps.tolist() == [[base + 1, base + 3]]

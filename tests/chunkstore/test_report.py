@@ -172,3 +172,17 @@ def test_the_verb_writes_the_page(sounds, tmp_path, capsys):
     assert cli.run(["report", str(sounds), "-o", str(tmp_path / "out" / "page.html"), "--examples", "1"]) == 0
     assert "page.html" in capsys.readouterr().out
     assert (tmp_path / "out" / "page.html").is_file()
+
+
+def test_labels_that_are_not_drawn_are_named(tmp_path):
+    with chunkstore.StoreWriter(tmp_path / "a.zarr", {"x": "f4"}) as out:
+        for i in range(9):
+            labels = {"name": f"clip {i}", "site": "moor", "kind": "ab"[i % 2]}
+            out.write(str(i), {"x": [1.0]}, labels=labels)
+    store = chunkstore.open_store(tmp_path / "a.zarr")
+    section = next(s for s in _sections(store, info.describe(store), ReportOptions()) if s.key == "labels")
+    assert [item.figure.title for item in section.figures] == ["kind"]
+    assert section.text == [
+        "Not drawn, for they have about as many values as there are sequences: name (9 values).",
+        "Not drawn, for they are the same everywhere: site (moor).",
+    ]

@@ -94,3 +94,13 @@ def test_examples_are_distinct_and_include_the_longest(count, seed):
     assert len(found) == len(set(found)) == min(count, 49)
     assert 0 not in found
     assert count == 0 or 49 in found
+
+
+def test_each_sequence_is_heard_at_its_own_rate():
+    with chunkstore.StoreWriter("memory://survey-rates", {"x": "f4", "v": "2f4"}, overwrite=True) as out:
+        for name, rate in (("slow", 100.0), ("a", 8000.0), ("b", 16000.0)):
+            out.write(name, {"x": [0.0], "v": [[0.0, 0.0]]}, columns={"sample_rate": rate})
+    store = chunkstore.open_store("memory://survey-rates")
+    assert survey.audio_rate(store, "x") == 8000
+    assert [survey.audio_rate(store, "x", i) for i in range(3)] == [None, 8000, 16000]
+    assert survey.audio_rate(store, "v") is None

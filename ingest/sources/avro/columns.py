@@ -513,14 +513,16 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
             left[f"{leaf.path} (again)"] = "another field goes by that path"
     for path, leaf in by_path.items():
         explicit = path in extra or (wanted is not None and path in wanted)
+        if path in names and not explicit:  # it is stored along sequence
+            continue
         if wanted is not None and not inside(path, wanted) and path not in extra:
             left[path] = "not asked for"
             continue
         if inside(path, options.exclude) and path not in extra:
             left[path] = "excluded"
             continue
-        if (path in names or path in texts) and not explicit:
-            left[path] = "key or label"
+        if path in texts and not explicit:
+            left[path] = "sequences are cut where it changes"
             continue
         column = column_of(leaf, options, lengths)
         if isinstance(column, str):
@@ -536,7 +538,8 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
             replace(c, nullable=True) if not c.inner_obs and _may_lack(root, c.steps) else c for c in columns
         ]
     if not columns:
-        why = "; ".join(f"{p or '(value)'}: {r}" for p, r in list(left.items())[:10])
+        told = {**dict.fromkeys(sorted(names & set(by_path)), "key or label"), **left}
+        why = "; ".join(f"{p or '(value)'}: {r}" for p, r in list(told.items())[:10])
         raise ConfigError(f"no field is left to store ({why})")
     named = []
     for c in columns:

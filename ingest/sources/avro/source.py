@@ -329,7 +329,10 @@ def make_decoder(writer: schema.Node, reader: schema.Node, plan: Plan, which: st
 
 def _attrs(reader: schema.Node, plan: Plan) -> dict[str, Any]:
     """Say in the store what it was made of, as far as that is short."""
-    out: dict[str, Any] = {"avro_fields_left": dict(list(plan.left.items())[:_LISTED])}
+    left = dict(list(plan.left.items())[:_LISTED])
+    if len(plan.left) > _LISTED:
+        left["..."] = f"{len(plan.left) - _LISTED} more"
+    out: dict[str, Any] = {"avro_fields_left": left}
     raw = schema.to_json(reader)
     if len(json.dumps(raw)) <= _LONGEST:
         out["avro_schema"] = raw

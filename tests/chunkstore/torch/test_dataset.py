@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import chunkstore
+from chunkstore import StoreWriter
 from chunkstore.errors import ConfigError, CorruptDataError, StateError, UnknownNameError
 from chunkstore.normalize import Standardize
 from chunkstore.torch import ZarrWindowDataset
@@ -609,3 +610,35 @@ def test_what_cannot_work_is_said_when_the_dataset_is_made(store, given, error, 
     options = {"window": W, "batch_size": 8} | given
     with pytest.raises(error, match=told):
         ZarrWindowDataset(store, **options)
+
+
+def test_classes_that_are_numbers_are_balanced_whatever_their_sign():
+    with StoreWriter("memory://dataset-signs", {"x": "f4"}, overwrite=True) as out:
+        for i in range(9):
+            out.write(f"s{i}", {"x": np.arange(8)}, columns={"side": -1 if i else 1})
+    dataset = ZarrWindowDataset(
+        "memory://dataset-signs", 4, labels="side", sampling={"balance": "side", "n": 1000}, batch_size=100
+    )
+    sides = np.concatenate([b["side"].numpy() for b in dataset])
+    assert set(sides.tolist()) == {-1, 1}
+    assert abs(int((sides == 1).sum()) - 500) < 100
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("channels", ["first", "last"])
+def test_fields_of_half_precision_make_windows(dtype, channels):
+    with StoreWriter("memory://dataset-half", {"a": "f2", "b": "f2", "v": "3f2"}, overwrite=True) as out:
+        values = np.arange(12, dtype="f2")
+        out.write("s", {"a": values, "b": -values, "v": np.stack([values, values + 1, values + 2], 1)})
+    for fields in (["a", "b"], ["v", "a"]):
+        batch = next(
+            iter(
+                ZarrWindowDataset(
+                    "memory://dataset-half", 4, fields=fields, shuffle=False, dtype=dtype, channels=channels
+                )
+            )
+        )
+        x = batch["x"].numpy() if channels == "first" else batch["x"].numpy().swapaxes(1, 2)
+        starts = np.arange(len(x))[:, None] + np.arange(4)
+        want = [starts, -starts] if fields[0] == "a" else [starts, starts + 1, starts + 2, starts]
+        assert np.array_equal(x, np.stack(want, 1))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, RandomSampler
 
+from chunkstore import StoreWriter
 from chunkstore.errors import ConfigError
 from chunkstore.torch import WindowDataset, ZarrWindowDataset
 
@@ -146,3 +147,14 @@ def test_it_survives_a_pickle_without_its_cache(store):
     again = pickle.loads(pickle.dumps(windows))
     assert len(pickle.dumps(windows)) < 20_000
     assert torch.equal(again[5]["x"], windows[5]["x"])
+
+
+def test_a_target_that_lies_behind_all_of_a_padded_window_is_padding():
+    with StoreWriter("memory://mapped-short", {"x": "f4"}, overwrite=True) as out:
+        out.write("a", {"x": [1, 2, 3]})
+    windows = WindowDataset(
+        "memory://mapped-short", 4, targets="x", target_offset=4, target_length=2, short="pad"
+    )
+    one = windows[0]
+    assert one["x"].tolist() == [[1, 2, 3, 0]]
+    assert one["y"].tolist() == [[0, 0]]

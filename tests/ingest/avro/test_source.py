@@ -691,3 +691,30 @@ def test_two_fields_of_one_path_are_not_lost_without_a_word(avro, tmp_path):
     got = avro.read(path, sequence_per="file")
     assert got.columns["a.b"].tolist() == [1]
     assert "a.b (again)" in got.scan.attrs["avro_fields_left"]
+
+
+def test_what_is_stored_along_sequence_is_not_said_to_be_left_out(avro, tmp_path):
+    names = ("key", "kind", "note", "x")
+    fields = [{"name": n, "type": "string" if n != "x" else "int"} for n in names]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    path = tmp_path / "a.avro"
+    row = b"".join(avro.zigzag(1) + c for c in (b"a", b"b", b"c")) + avro.zigzag(7)
+    path.write_bytes(avro.container(json.dumps(schema), [(1, row)]))
+    for more in ({}, {"fields": ["x"]}):
+        left = avro.read(path, sequence_key=["key"], labels=["kind"], **more).scan.attrs["avro_fields_left"]
+        assert set(left) == {"note"}
+    with pytest.raises(ConfigError, match="key: key or label; kind: key or label"):
+        avro.read(path, sequence_key=["key"], labels=["kind"], exclude=["x"])
+
+
+def test_a_long_list_of_what_is_left_out_says_how_many_more(avro, tmp_path, monkeypatch):
+    monkeypatch.setattr("ingest.sources.avro.source._LISTED", 2)
+    fields = [{"name": f"t{i}", "type": "string"} for i in range(5)] + [{"name": "x", "type": "int"}]
+    path = tmp_path / "a.avro"
+    row = (avro.zigzag(1) + b"a") * 5 + avro.zigzag(7)
+    path.write_bytes(
+        avro.container(json.dumps({"type": "record", "name": "R", "fields": fields}), [(1, row)])
+    )
+    left = avro.read(path, sequence_per="file").scan.attrs["avro_fields_left"]
+    assert list(left) == ["t0", "t1", "..."]
+    assert left["..."] == "3 more"

@@ -8,7 +8,11 @@ import sys
 
 import pytest
 
-from benchmarks.__main__ import questions
+from benchmarks.__main__ import QUICK_PARTS, questions
+
+
+def test_parts_of_a_quick_run_are_those_of_questions_that_there_are():
+    assert set(QUICK_PARTS) <= set(questions())
 
 
 @pytest.mark.parametrize("name", questions())

@@ -144,7 +144,9 @@ def data_loaders(
 
     Examples
     --------
-    Training three epochs with a model of one's own::
+    Training three epochs with a model of one's own:
+
+    .. code-block:: python
 
         dls = data_loaders(
             ZarrWindowDataset(store, 512, targets="species", split="train"),

@@ -40,7 +40,7 @@ class WindowDataModule(LightningDataModule):  # type: ignore[misc]  # lightning 
 
     Examples
     --------
-    ::
+    .. code-block:: python
 
         Trainer(max_epochs=3).fit(model, datamodule=WindowDataModule(train, valid))
     """

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from chunkstore.dealing import integers
 from chunkstore.sampling import Population
 from chunkstore.state import Position
+from chunkstore.visits import integers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

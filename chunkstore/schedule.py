@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from chunkstore.dealing import Pieces, crowding, deal, integers, new_blocks, plan_visits
+from chunkstore.dealing import Pieces, crowding, deal, new_blocks
 from chunkstore.errors import ConfigError
 from chunkstore.permute import TILE, derive_key, mix_keys, permute_many, permute_tile, sides, tile
+from chunkstore.visits import integers, plan_visits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -91,7 +91,9 @@ def data_loaders(
 
     Examples
     --------
-    Masked pre-training, then classes::
+    Masked pre-training, then classes:
+
+    .. code-block:: python
 
         dls = data_loaders(ZarrWindowDataset(store, 512, targets="species"), valid)
         ts_learner(dls, TSTPlus, cbs=[MVP(r=0.15)]).fit(10)

@@ -28,6 +28,7 @@ exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
 myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline"]
 myst_heading_anchors = 4
 smartquotes = False  # would make one dash of the two before an option, and round quotes around code
+highlight_language = "none"  # what names no language is a drawing, a path or a table, no Python
 suppress_warnings = ["misc.highlighting_failure"]  # shell sessions hold output of any shape
 
 autodoc_member_order = "bysource"

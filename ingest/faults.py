@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["CODES", "FaultCount", "MaxBad", "codes", "fault_from_json", "fault_to_json", "loses_rows"]
 
 #: what the engine itself can find
+#:
+#: :meta hide-value:
 CODES: Mapping[str, str] = {
     "rows-unaccounted": "a source gave fewer rows than the input claims and named no fault for them",
     "rows-unclaimed": "a source gave more rows than the input claims; all of them are stored",

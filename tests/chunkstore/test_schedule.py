@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from chunkstore.dealing import crowding, first_ends
 from chunkstore.errors import ConfigError
-from chunkstore.schedule import EpochSchedule, group_offsets
+from chunkstore.schedule import ORDER_VERSION, EpochSchedule, group_offsets
 
 counts = st.lists(st.integers(0, 40), min_size=1, max_size=40).filter(lambda c: sum(c) > 0)
 
@@ -327,3 +328,23 @@ def test_numbers_that_need_64_bits_have_them():
         needs = schedule.needs()
         assert needs.last.max() == schedule.n_draws - 1
         assert (needs.last >= needs.first).all()
+
+
+#: (items of each block, options) -> sha256 of what draws show and from which block, made by order version 2
+ORDERS = [
+    ([50, 60, 7, 90], {"lanes": 4, "passes": 2}, "7219f9355050607c"),
+    ([1000] * 40, {"lanes": 8}, "5a0321b512b22c33"),
+    ([1000] * 40 + [3] * 30, {"lanes": 16, "passes": 3, "lane_groups": 2}, "79c482187f50140f"),
+    (range(1, 200), {"lanes": 12, "passes": 4, "lane_groups": 4}, "26fa33d25a88224f"),
+    ([5000, 1, 1, 1, 1], {"lanes": 2, "passes": 8}, "49d82e77de363e9e"),
+    ([9] * 7, {"lanes": 2, "lane_groups": 2, "shuffle": False}, "2e7ec5ab0be9ebb7"),
+]
+
+
+@pytest.mark.parametrize(("sizes", "options", "known"), ORDERS)
+def test_the_order_of_a_key_changes_only_with_its_version(sizes, options, known):
+    assert ORDER_VERSION == 2, "make the digests anew"
+    schedule = EpochSchedule(list(sizes), key=3, **options)
+    items, pieces = schedule.items(np.arange(schedule.n_draws))
+    shown = items.astype("<i8").tobytes() + schedule.block[pieces].astype("<i8").tobytes()
+    assert hashlib.sha256(shown).hexdigest()[:16] == known

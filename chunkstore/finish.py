@@ -260,6 +260,7 @@ def finish_store(
     coordinates = ["id", *[c.name for c in table], *filter(None, [time_field(skeleton.fields)])]
     attributes |= {**more, "coordinates": " ".join(coordinates), "chunkstore": own}
     place.sweep()  # before the root says complete: whoever is killed after that is not run again
+    place.settle()  # and where the power fails after that, nothing of the store may be lost
     write_root(place, attributes, arrays)
     place.sweep()
 

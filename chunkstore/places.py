@@ -8,6 +8,7 @@ go through obstore, the extra ``cloud``. Errors and names never carry credential
 from __future__ import annotations
 
 # ruff: noqa: D102 - what a method of a place does is said once, in Place
+import errno
 import itertools
 import os
 import re
@@ -24,6 +25,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import numpy as np
 
 from chunkstore.errors import ConfigError, FormatError, MissingDependencyError, UnsupportedError
+from chunkstore.pool import DECODERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Blob", "LocalPlace", "MemoryPlace", "ObjectPlace", "Place", "open_place"]
 
+#: What says that a store is complete: on the disk before it counts, and after everything that it names.
+ROOT: Final = "zarr.json"
 #: Directory for files that are being written; gone once the store is finished.
 PARTIAL: Final = ".partial"
 #: A pipe is opened without waiting for whoever might write into it.
@@ -147,6 +151,9 @@ class Place(ABC):
     @abstractmethod
     def clear(self, keep: str | None = None) -> None:
         """Remove everything here but the object ``keep``."""
+
+    def settle(self, *names: str) -> None:  # noqa: B027 - only some places have anything to do
+        """Return when what was written, below ``names`` or everywhere, would outlive a loss of power."""
 
     def sweep(self) -> None:  # noqa: B027 - only some places have anything to do
         """Remove what writers that were killed have left behind."""
@@ -330,10 +337,23 @@ class LocalPlace(Place):
         partial = scratch / f"{os.getpid()}-{threading.get_ident()}"  # writers never share a partial file
         try:
             partial.write_bytes(data)
+            if key == ROOT:
+                _sync(str(partial))
         except OSError as error:
             error.filename = error.filename or self.root  # a write does not say where: which disk is full?
             raise
         partial.replace(target)
+        if key == ROOT:
+            _sync(self.root)
+
+    def settle(self, *names: str) -> None:
+        paths = [self.root]
+        for base in [self.path(name) for name in names] or [self.root]:
+            for folder, _, files in os.walk(base):
+                paths += [folder, *(os.path.join(folder, f) for f in files)]  # noqa: PTH118 - they are many
+        # side by side: a journal takes what waits for it at once
+        for _ in DECODERS.get().map(_sync, paths):
+            pass
 
     def delete(self, key: str) -> None:
         Path(self.path(key)).unlink(missing_ok=True)
@@ -386,6 +406,23 @@ class LocalPlace(Place):
 
     def sweep_object(self, key: str) -> None:
         shutil.rmtree(self.path(f"{PARTIAL}/{key}"), ignore_errors=True)
+
+
+def _sync(path: str) -> None:
+    """Have a file or folder written to its disk; where a file system knows no such thing, nothing happens."""
+    if os.name == "nt":  # pragma: no cover - syncs only what is open for writing
+        return
+    try:
+        handle = os.open(path, os.O_RDONLY | _NO_WAIT)
+    except FileNotFoundError:  # swept away meanwhile
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS):
+            raise
+    finally:
+        os.close(handle)
 
 
 def _pread(handle: int, start: int, length: int) -> bytes | memoryview:

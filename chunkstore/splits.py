@@ -469,11 +469,13 @@ def _keep(place: Place, made: SplitSet, *, overwrite: bool) -> None:
     gone = [f"{before}_{s}" for s in ("start", "stop", "part")] if before not in (None, label) else []
     for key in gone:
         arrays.pop(key, None)
+    place.settle(*(f"{label}_{suffix}" for suffix in ("start", "stop", "part")))
     own = {**root.own, "splits": known}
     write_root(place, {**root.attributes, "chunkstore": own}, arrays.values())
     for array in gone:
         for key, _ in list(place.walk(array)):
             place.delete(key)
+    place.sweep()
 
 
 def _digest(made: SplitSet) -> str:

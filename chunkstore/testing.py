@@ -231,6 +231,10 @@ class FaultyPlace(Place):
         """Remove everything here but the object ``keep``."""
         self.inner.clear(keep)
 
+    def settle(self, *names: str) -> None:
+        """Return when what was written would outlive a loss of power."""
+        self.inner.settle(*names)
+
     def sweep(self) -> None:
         """Remove what writers that were killed have left behind."""
         self.inner.sweep()

@@ -16,6 +16,7 @@ import pytest
 from chunkstore import (
     ConfigError,
     CorruptDataError,
+    IncompleteStoreError,
     MissingDependencyError,
     NotAStoreError,
     StoreNotFoundError,
@@ -256,3 +257,59 @@ def test_an_empty_path_is_no_place(tmp_path, monkeypatch):
 @pytest.mark.parametrize("lead", ["file://", "FILE://", "file://localhost"])
 def test_a_file_url_names_its_path_however_it_is_spelt(tmp_path, lead):
     assert open_place(f"{lead}{tmp_path}/a%20b.zarr").root == str(tmp_path.resolve() / "a b.zarr")
+
+
+def test_a_store_is_on_its_disk_before_it_says_that_it_is_complete(tmp_path, monkeypatch):
+    synced, sync = [], os.fsync
+
+    def remember(handle):
+        synced.append(os.fstat(handle).st_ino)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", remember)
+    store = tmp_path / "a.zarr"
+    with StoreWriter(store, {"x": "f4", "v": "2i2"}, chunk=2, shard=4) as out:
+        for name in "abcd":
+            out.write(name, {"x": np.arange(5), "v": np.ones((5, 2), "i2")}, labels={"kind": name})
+        first = len(synced)
+    inodes = {p.stat().st_ino: p for p in (store, *store.rglob("*"))}
+    root = (store / "zarr.json").stat().st_ino
+    before = synced[first : synced.index(root)]
+    assert set(inodes) - set(before) == {root}
+    assert synced[synced.index(root) :] == [root, store.stat().st_ino]  # the root last, then its name
+
+    synced.clear()
+    open_store(store).add_split("train/val")
+    root = (store / "zarr.json").stat().st_ino
+    split = {p.stat().st_ino for p in store.rglob("split_*/c/0")}
+    assert len(split) == 3
+    assert split <= set(synced[: synced.index(root)])
+    assert not (store / ".partial").exists()
+
+
+def test_a_disk_that_fails_to_settle_leaves_a_store_that_is_incomplete(tmp_path, monkeypatch):
+    sync = os.fsync
+
+    def refuse(handle):
+        if os.fstat(handle).st_size == marked:
+            raise OSError(5, "Input/output error")
+        sync(handle)
+
+    out = StoreWriter(tmp_path / "a.zarr", {"x": "f4"}, chunk=2, shard=4)
+    out.write("a", {"x": np.arange(4)})
+    marked = (tmp_path / "a.zarr" / "x" / "c" / "0").stat().st_size
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="Input/output"):
+        out.close()
+    with pytest.raises(IncompleteStoreError):
+        open_store(tmp_path / "a.zarr")
+
+
+def test_a_file_system_that_cannot_settle_is_taken_at_its_word(tmp_path, monkeypatch):
+    def refuse(handle):
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with StoreWriter(tmp_path / "a.zarr", {"x": "f4"}) as out:
+        out.write("a", {"x": np.arange(4)})
+    assert verify_store(tmp_path / "a.zarr", deep=True).ok

@@ -26,9 +26,10 @@ __all__ = ["FieldStatistics", "Gathering"]
 _Item = tuple[int, int, int, int | float | None, int | float | None, float, float]
 _NOTHING: _Item = (0, 0, 0, None, None, 0.0, 0.0)
 
-_BLOCK = 1 << 16
-#: Integers up to here are float64 values.
-_EXACT = 2**53
+#: Rows that are summed together; fewer of long vectors.
+_BLOCK = 4096
+#: Distances of int64 from here on do not fit into one.
+_FAR = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +202,9 @@ class Gathering:
 
     def __init__(self, items: int = 0, *, vector: bool | None = None) -> None:
         self._vector = items > 0 if vector is None else vector
-        self._items: list[_Item] = [_NOTHING] * (items if self._vector else 1)
-        self._held: NDArray[Any] | None = None
-        self._held_valid: NDArray[np.bool_] | None = None
-        self._rows = 0
-        self._room = np.empty(0)
+        self._n = items if self._vector else 1
+        self._before: list[_Item] = [_NOTHING] * self._n
+        self._sums: _Sums | None = None
 
     def add(self, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> None:
         """Take values [n] or [n, items], and where they are not null, bool [n] or [n, items].
@@ -216,92 +215,168 @@ class Gathering:
             If mask and values differ in length.
         """
         values = np.asarray(values)
-        valid = None if valid is None else np.asarray(valid)
+        valid = None if valid is None else np.asarray(valid, bool)
         if valid is not None and valid.shape[:1] != values.shape[:1]:
             raise ConfigError(f"a mask of {valid.shape} does not fit values of {values.shape}")
-        low = 0
-        while low < len(values):
-            high = min(len(values), low + _BLOCK - self._rows)
-            part, mask = values[low:high], None if valid is None else valid[low:high]
-            low = high
-            if len(part) == _BLOCK:
-                self._block(part, mask)  # blocks bound the memory of the float64 copies
-                continue
-            self._hold(part, mask)
-            if self._rows == _BLOCK:
-                self._flush()
+        if not values.size:
+            return
+        if self._sums is None or self._sums.dtype != values.dtype:
+            self._before = self._all()
+            self._sums = _Sums(self._n, values.dtype)
+        self._sums.add(values, valid)
 
-    def _hold(self, values: NDArray[Any], valid: NDArray[np.bool_] | None) -> None:
-        """Keep what does not make a block yet."""
-        if self._held is None or self._held.dtype != values.dtype:
-            self._flush()
-            self._held = np.empty((_BLOCK, *values.shape[1:]), values.dtype)
-        at, self._rows = self._rows, self._rows + len(values)
-        self._held[at : self._rows] = values
-        if valid is not None and self._held_valid is None:
-            self._held_valid = np.ones((_BLOCK, *valid.shape[1:]), bool)
-        if self._held_valid is not None:
-            self._held_valid[at : self._rows] = True if valid is None else valid
-
-    def _flush(self) -> None:
-        if self._held is not None and self._rows:
-            valid = self._held_valid
-            rows, self._rows = self._rows, 0
-            self._block(self._held[:rows], None if valid is None else valid[:rows])
+    def _all(self) -> list[_Item]:
+        if self._sums is None:
+            return self._before
+        return [_merged(a, b) for a, b in zip(self._before, self._sums.items(), strict=True)]
 
     def result(self) -> FieldStatistics:
         """Return the statistics of all that came."""
-        self._flush()
-        return _made(self._items, self._vector)
+        return _made(self._all(), self._vector)
 
-    def _block(self, values: NDArray[Any], valid: NDArray[np.bool_] | None) -> None:
-        columns = [values] if values.ndim == 1 else [values[:, i] for i in range(values.shape[1])]
-        for i, column in enumerate(columns):
-            keep = None if valid is None else (valid if valid.ndim == 1 else valid[:, i])
-            self._items[i] = _merged(self._items[i], self._column(column, keep))
 
-    def _column(self, column: NDArray[Any], keep: NDArray[np.bool_] | None) -> _Item:
-        known = column if keep is None else column[keep]
-        infinite = 0
-        finite = known
-        # NaN and infinity show in the extremes: data without them, the common case, is not copied
-        low, high = _ends(known)
-        if known.dtype.kind == "f" and low is not None and not (math.isfinite(low) and math.isfinite(high)):
-            known = known[~np.isnan(known)]
-            ok = np.isfinite(known)
-            infinite = int(len(known) - np.count_nonzero(ok))
-            finite = known if not infinite else known[ok]
-            low, high = _ends(known)
-        base = 0
-        if known.dtype.kind in "iu" and low is not None and high is not None and max(-low, high) > _EXACT:
-            base = int(low)  # instants in nanoseconds: float64 holds their differences, not themselves
-            finite = known.astype(np.uint64) - np.array(low, known.dtype).astype(np.uint64)
-        mean, m2 = self._moments(finite) if len(finite) else (0.0, 0.0)
-        return len(known), len(column) - len(known), infinite, low, high, mean + base, m2
+class _Sums:
+    """Sums of values of one dtype, in blocks of a fixed number of rows (see :mod:`chunkstore.moments`).
 
-    def _moments(self, values: NDArray[Any]) -> tuple[float, float]:
-        """Return the mean and the sum of squared deviations (infinite on overflow), in few passes."""
-        n = len(values)
-        if len(self._room) < n:
-            self._room = np.empty(n)
-        off = self._room[:n]  # one piece of memory that stays in the cache
-        with np.errstate(over="ignore", invalid="ignore"):
-            if values.dtype == np.float64:
-                wide = values
+    The compiled sums take float64. What is none becomes it a few blocks at a time; integers of 64 bits as
+    their distance from the first: float64 holds the distances of instants in nanoseconds, not the instants.
+    """
+
+    def __init__(self, items: int, dtype: np.dtype[Any]) -> None:
+        from chunkstore import moments  # numba: only where there is something to sum
+
+        self.dtype = dtype
+        self._n = items
+        self._gather = moments.gather_blocks
+        self._plain = items == 1 and dtype == np.float64 and dtype.isnative
+        self._origins: list[_Origin] | None = None
+        if dtype.kind in "iu" and dtype.itemsize == 8:
+            self._origins = [_Origin() for _ in range(items)]
+        self._block = min(_BLOCK, max(_BLOCK // 16, 16 * _BLOCK // items))
+        self._done = 0
+        self._counts = np.zeros((items, 3), np.int64)
+        self._ends = np.full((items, 2), (np.inf, -np.inf))
+        self._levels = np.zeros((items, moments.LEVELS), np.int64), np.zeros((items, moments.LEVELS, 2))
+        spare = np.empty(self._block)
+        work = np.empty((4, moments.LANES)), spare, _fixed(spare)
+        self._state = (self._counts, self._ends, *self._levels, *work)
+        self._room = np.empty(0)
+        self._rows = 0
+        self._held = np.empty((items, self._block))
+        self._held_valid = np.ones((items, self._block), bool)
+
+    def add(self, values: NDArray[Any], valid: NDArray[np.bool_] | None) -> None:
+        """Take [n] or [n, items]: whole blocks where they lie; what makes none yet is held back."""
+        block, at, end = self._block, 0, len(values)
+        plain = self._plain and values.flags.c_contiguous
+        few = block * max(1, 8 * _BLOCK // (block * self._n))
+        while at < end:
+            n = end - at
+            if self._rows or n < block:
+                n = min(n, block - self._rows)
+                self._hold(values[at : at + n], None if valid is None else valid[at : at + n])
             else:
-                np.copyto(off, values)
-                wide = off
-            mean = float(wide.sum()) / n
-            if not math.isfinite(mean):
-                mean = float((wide / n).sum())
-            np.subtract(wide, mean, out=off)
-            rest = float(off.sum()) / n  # takes the rounding of the first pass back
-            # not np.dot: its last bits depend on the number of BLAS threads, which workers differ in
-            m2 = float(np.einsum("i,i->", off, off))
-            if math.isfinite(rest):
-                mean += rest
-                m2 = max(0.0, m2 - rest * rest * n)
-            return mean, m2
+                n = n // block * block if plain else min(n // block * block, few)
+                part, kept = values[at : at + n], None if valid is None else valid[at : at + n]
+                self._take(part if plain else self._columns(part, kept), None if kept is None else kept.T)
+            at += n
+
+    def _hold(self, values: NDArray[Any], valid: NDArray[np.bool_] | None) -> None:
+        at, self._rows = self._rows, self._rows + len(values)
+        self._fill(self._held[:, at : self._rows], values, valid)
+        self._held_valid[:, at : self._rows] = True if valid is None else valid.T
+        if self._rows == self._block:
+            self._rows = 0
+            self._take(self._held, self._held_valid)
+
+    def _columns(self, values: NDArray[Any], valid: NDArray[np.bool_] | None) -> NDArray[np.float64]:
+        """Return some blocks of rows as float64[items, n], good until the next are asked for."""
+        need = len(values) * self._n
+        if self._room.size < need:
+            self._room = np.empty(need)
+        out = self._room[:need].reshape(self._n, len(values))
+        self._fill(out, values, valid)
+        return out
+
+    def _fill(self, out: NDArray[Any], values: NDArray[Any], valid: NDArray[np.bool_] | None) -> None:
+        if self._origins is None:
+            np.copyto(out, values.T)
+            return
+        for i, origin in enumerate(self._origins):
+            kept = None if valid is None else (valid if valid.ndim == 1 else valid[:, i])
+            origin.distances(values if values.ndim == 1 else values[:, i], kept, out[i])
+
+    def _take(self, values: NDArray[np.float64], valid: NDArray[np.bool_] | None) -> None:
+        """Take whole blocks, float64[items, n] or [n]."""
+        told = _NO_MASK if valid is None else _fixed(valid)
+        self._gather(_fixed(values), told, self._n, self._block, self._done, *self._state)
+        self._done += values.size // (self._n * self._block)
+
+    def items(self) -> list[_Item]:
+        """Return what was counted."""
+        counts, ends, blocks = self._counts.copy(), self._ends.copy(), self._done
+        sizes, sums = (levels.copy() for levels in self._levels)
+        if self._rows:
+            held, told = _fixed(self._held[:, : self._rows]), _fixed(self._held_valid[:, : self._rows])
+            state = (counts, ends, sizes, sums, *self._state[4:])
+            self._gather(held, told, self._n, self._block, blocks, *state)
+            blocks += 1
+        found = []
+        for i, (count, nulls, infinite) in enumerate(counts.tolist()):
+            whole = _NOTHING
+            for level in range(blocks.bit_length()):
+                if blocks >> level & 1:
+                    whole = _merged((int(sizes[i, level]), 0, 0, None, None, *sums[i, level].tolist()), whole)
+            low, high = self._extremes(i, ends[i].tolist()) if count else (None, None)
+            mean, m2 = whole[5:]
+            if self._origins is not None and count:
+                mean += self._origins[i].base
+            found.append((count, nulls, infinite, low, high, mean, m2))
+        return found
+
+    def _extremes(self, item: int, ends: list[float]) -> tuple[int | float, int | float]:
+        if self._origins is not None:
+            return self._origins[item].low, self._origins[item].high
+        kind = {"f": float, "b": bool}.get(self.dtype.kind, int)
+        return kind(ends[0]), kind(ends[1])
+
+
+@dataclass(slots=True)
+class _Origin:
+    """The integer that others of an item are told as distances from, and their extremes, exact."""
+
+    base: int = 0
+    low: int = 0
+    high: int = 0
+    known: bool = False
+
+    def distances(self, values: NDArray[Any], valid: NDArray[np.bool_] | None, out: NDArray[Any]) -> None:
+        """Write values - base as float64; whatever where they are null."""
+        known = values if valid is None else values[valid]
+        if not len(known):
+            out[:] = 0.0
+            return
+        low, high = int(known.min()), int(known.max())
+        if not self.known:
+            self.base, self.low, self.high, self.known = int(known[0]), low, high, True
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        kind = values.dtype.newbyteorder("=")
+        base = np.array(self.base, kind)
+        steps = (values - base).view(np.int64)  # as they are, if within 2**63
+        out[:] = steps
+        if high - self.base >= _FAR or self.base - low > _FAR:
+            wrapped = (values >= base) != (steps >= 0)
+            out[wrapped] = values[wrapped].astype(np.float64) - float(self.base)
+
+
+def _fixed(array: NDArray[Any]) -> NDArray[Any]:
+    """Return it flat, not to be written to: compiled code is made for that alone, whatever comes."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    flat.setflags(write=False)
+    return flat
+
+
+_NO_MASK = _fixed(np.empty(0, bool))
 
 
 def _made(items: Sequence[_Item], vector: bool) -> FieldStatistics:
@@ -333,10 +408,6 @@ def _merged(one: _Item, other: _Item) -> _Item:
         mean,
         m2,
     )
-
-
-def _ends(values: NDArray[Any]) -> tuple[Any, Any]:
-    return (values.min().item(), values.max().item()) if len(values) else (None, None)
 
 
 def _listed(value: Any) -> list[Any]:

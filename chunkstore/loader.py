@@ -489,6 +489,11 @@ class WindowLoader:
         batch["group"], batch["draws"] = group, draws
         return batch
 
+    def keep_batches(self, n: int) -> None:
+        """Let memory of up to ``n`` batches wait for its next use, instead of going back to the system."""
+        for buffers in self._buffers.values():
+            buffers.keep = n
+
     def empty(self, key: str, n: int) -> NDArray[Any]:
         """Return room for the cut ``key`` of ``n`` windows."""
         make = self._empty or self._buffers[key].empty

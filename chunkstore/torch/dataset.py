@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch.utils.data import IterableDataset, default_collate
 
-from chunkstore.ahead import ahead_of
+from chunkstore.ahead import ahead_of, depth_of
 from chunkstore.distributed import Place, find_place, find_worker
 from chunkstore.epochs import EpochClock
 from chunkstore.errors import ConfigError, ForkError, StateError
@@ -117,8 +117,10 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         batches are then there, but for ``position``. Not with worker processes.
     on_bad_chunk : {"raise", "skip"}
         What a chunk that cannot be decoded does.
-    ahead : int, default 2
-        Batches made ahead in a thread; 0 makes each when it is asked for. Workers make none ahead.
+    ahead : int or "auto"
+        Batches made ahead in a thread; 0 makes each when it is asked for. ``"auto"``: 2 to 16, which take
+        16 MiB at most, and a quarter of ``memory_limit`` at most, unless two take more. They count with
+        those that the loop has just let go of. Workers make none ahead.
     storage_options : mapping, optional
         For stores given by URL.
 
@@ -165,7 +167,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         world_size: int | None = None,
         device: str | torch.device | None = None,
         on_bad_chunk: Literal["raise", "skip"] = "raise",
-        ahead: int = 2,
+        ahead: int | Literal["auto"] = "auto",
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
@@ -185,7 +187,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
             normalize=normalize,
             normalize_targets=normalize_targets,
         )
-        check_plain(dtype, transform, batch_size=batch_size, seed=seed, ahead=ahead)
+        check_plain(dtype, transform, batch_size=batch_size, seed=seed, ahead=0 if ahead == "auto" else ahead)
         self.device = torch_device(device)
         recipe = plan_recipe(resolve_stores(stores, storage_options), cutting)
         order = Order(
@@ -396,13 +398,19 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         if worker is not None:
             self._serves = groups or self._rotation().groups_of(*worker, position.turn)
         made = self._make(position, worker, groups)
-        return self._iterate(made, self.ahead) if worker is None else self._serve(made)
+        return self._iterate(made, self._depth()) if worker is None else self._serve(made)
+
+    def _depth(self) -> int:
+        """Return how many batches are made ahead."""
+        loader = self._loader
+        depth = depth_of(loader.batch_bytes, loader.plan.memory_limit) if self.ahead == "auto" else self.ahead
+        loader.keep_batches(max(4, depth + 1))
+        return depth
 
     def _iterate(self, made: Generator[tuple[Batch, Position], None, None], depth: int) -> Iterator[Batch]:
         batches = ahead_of(made, depth)
         try:
-            for batch, behind in batches:
-                self._clock.serving()
+            for batch, behind in batches:  # all that is done here keeps the loop waiting
                 self._consumed = behind
                 yield batch
                 del batch

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import gc
+import subprocess
+import sys
 import threading
 import time
+import weakref
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkstore.ahead import ahead_of
+from chunkstore.ahead import BYTES, ahead_of, depth_of
 
 
 def threads():
     return [t for t in threading.enumerate() if t.name == "chunkstore-ahead"]
 
 
-@given(st.lists(st.integers()), st.integers(0, 4))
+def until(true, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+@given(st.lists(st.integers()), st.integers(0, 20))
 def test_items_come_in_their_order(items, depth):
     assert list(ahead_of(iter(items), depth)) == items
     assert not threads()
+
+
+@given(st.integers(0, 2**40), st.integers(1, 2**40))
+def test_a_depth_that_nobody_gave_takes_little_memory(size, limit):
+    depth = depth_of(size, limit)
+    assert 2 <= depth <= 16
+    assert depth == 2 or depth * size <= min(BYTES, limit / 4)
 
 
 def test_no_more_than_the_depth_is_made_ahead():
@@ -33,9 +51,75 @@ def test_no_more_than_the_depth_is_made_ahead():
     ahead = ahead_of(items(), 2)
     next(ahead)
     time.sleep(0.2)
-    assert len(made) <= 1 + 2 + 1  # handed out, waiting, and one in the hand of the thread
+    assert len(made) == 1 + 2  # handed out, and waiting
     ahead.close()
     assert not threads()
+
+
+class Item:
+    """Something that can be watched."""
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5, 16])
+@pytest.mark.parametrize("slow", ["caller", "source", "neither"])
+def test_what_waits_and_what_was_let_go_of_is_never_more_than_the_depth(depth, slow):
+    alive = weakref.WeakSet()
+    most = []
+
+    def items():
+        for _ in range(60):
+            item = Item()
+            alive.add(item)
+            yield item
+            del item
+            time.sleep(0.001 * (slow == "source"))
+
+    for _item in ahead_of(items(), depth):
+        most.append(len(alive))
+        time.sleep(0.001 * (slow == "caller"))
+    del _item
+    assert max(most) <= depth + 2  # and one in the hand of either side
+    gc.collect()
+    assert not alive
+
+
+def test_an_item_that_the_caller_keeps_is_kept():
+    kept = list(ahead_of((Item() for _ in range(40)), 4))
+    assert len({id(item) for item in kept}) == 40
+
+
+def test_the_first_item_does_not_wait_for_the_others():
+    go_on = threading.Event()
+
+    def items():
+        yield 1
+        go_on.wait(10)
+        yield 2
+
+    ahead = ahead_of(items(), 16)
+    assert next(ahead) == 1
+    assert not go_on.is_set()
+    go_on.set()
+    assert list(ahead) == [2]
+
+
+def test_a_caller_that_pauses_and_hurries_finds_every_item():
+    made = []
+
+    def items():
+        for i in range(200):
+            made.append(i)
+            yield i
+
+    ahead = ahead_of(items(), 8)
+    got = [next(ahead) for _ in range(20)]
+    until(lambda: len(made) == 28)
+    time.sleep(0.3)  # the thread has learned that the caller asks for nothing
+    assert len(made) == 28
+    got += [next(ahead) for _ in range(20)]
+    until(lambda: len(made) == 48)
+    got += list(ahead)
+    assert got == list(range(200))
 
 
 @pytest.mark.parametrize("depth", [0, 2])
@@ -46,6 +130,7 @@ def test_an_error_is_raised_where_its_item_would_have_come(depth):
 
     ahead = ahead_of(items(), depth)
     assert next(ahead) == 1
+    time.sleep(0.05)  # the error is there long before it is asked for
     with pytest.raises(OSError, match="chunk 7"):
         next(ahead)
     assert not threads()
@@ -66,3 +151,36 @@ def test_dropping_the_iterator_ends_the_thread_and_closes_the_source():
     del ahead
     assert closed.wait(5)
     assert not threads()
+
+
+def test_a_caller_that_is_always_faster_leaves_no_calls_behind():
+    def items():
+        for i in range(300):
+            time.sleep(0.0001)
+            yield i
+
+    ahead = ahead_of(items(), 2)
+    for _ in ahead:
+        assert ahead.gi_frame.f_locals["room"].qsize() <= 1
+
+
+def test_closing_does_not_wait_for_a_caller_that_has_stopped_asking():
+    ahead = ahead_of(iter(range(100)), 2)
+    next(ahead)
+    time.sleep(0.3)  # the thread sleeps longer and longer
+    ahead.close()
+    assert not threads()
+
+
+@pytest.mark.parametrize("ending", ["", "sys.exit(3)", "raise OSError"])
+def test_a_program_that_ends_half_way_ends(ending):
+    program = (
+        "import sys, itertools\nfrom chunkstore.ahead import ahead_of\n"
+        f"kept = ahead_of(itertools.count(), 4)\nprint(next(kept), flush=True)\n{ending}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], timeout=60, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "0\n"
+    assert done.returncode == {"": 0, "sys.exit(3)": 3}.get(ending, 1)
+    assert ("Traceback" in done.stderr) == (ending == "raise OSError")

@@ -129,24 +129,35 @@ class Table:
 
 #: numbers that are names: a zero in front would be lost
 _ZERO = r"\s*[+-]?0\d"
+#: whole numbers of which floats do not hold all digits
+_LONG = r"\s*[+-]?\d{16,}\s*$"
 
 
 def _frame(path: str, key: str) -> pd.DataFrame:
-    """Read a table; the key, and numbers written with zeros in front, stay text."""
+    """Read a table: numbers where a column holds nothing else and no digit is lost, all else as written.
+
+    Words that pandas takes for a missing value, such as ``NA`` and ``None``, are words where others stand.
+    """
     import pandas as pd
 
     try:
         if path.lower().endswith((".parquet", ".pq")):
-            return pd.read_parquet(path)
+            return pd.read_parquet(path, dtype_backend="numpy_nullable")
         with warnings.catch_warnings():
             # a row longer than the header would shift all columns by one, or lose its end
             warnings.simplefilter("error", pd.errors.ParserWarning)
             comma = "\t" if path.lower().endswith((".tsv", ".tab")) else ","
             frame = pd.read_csv(path, sep=comma, index_col=False)
-            text = pd.read_csv(path, sep=comma, index_col=False, dtype=str)
+            text = pd.read_csv(path, sep=comma, index_col=False, dtype=str, keep_default_na=False)
             for at, name in enumerate(frame.columns):
-                numbers = pd.api.types.is_numeric_dtype(frame.dtypes.iloc[at])
-                if name == key or (numbers and text[name].str.match(_ZERO).any()):
+                kind, words = frame.dtypes.iloc[at], text[name].str
+                holes = pd.api.types.is_float_dtype(kind)
+                if (
+                    name == key
+                    or not pd.api.types.is_numeric_dtype(kind)
+                    or words.match(_ZERO).any()
+                    or (holes and (words.match(_LONG).any() or frame[name].isna().all()))
+                ):
                     frame[name] = text[name]
             return frame
     except pd.errors.ParserWarning as err:
@@ -256,6 +267,7 @@ def _free(name: str, taken: Collection[str]) -> str:
     def stands(text: str) -> bool:
         return text in taken or f"{text}_code" in taken or text.removesuffix("_code") in taken
 
+    clean = clean[:160]  # what a store takes, with a number or a word before or behind it
     number, made = 1, clean
     while stands(made):
         made = f"metadata_{clean}" if number == 1 else f"metadata_{clean}_{number}"
@@ -272,8 +284,10 @@ def _column(name: str, series: pd.Series[Any], taken: Collection[str]) -> tuple[
     missing = series.isna()
     if pd.api.types.is_bool_dtype(series) and not missing.any():
         return ColumnSpec(clean, "bool", long_name=note), [bool(v) for v in series]
-    if pd.api.types.is_integer_dtype(series) and not missing.any():
-        return ColumnSpec(clean, "int64", long_name=note), [int(v) for v in series]
+    if pd.api.types.is_integer_dtype(series):
+        whole = [None if gone else int(v) for v, gone in zip(series, missing, strict=True)]
+        dtype = "uint64" if max((v for v in whole if v is not None), default=0) >= 2**63 else "int64"
+        return ColumnSpec(clean, dtype, long_name=note), whole
     if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
         return ColumnSpec(clean, "float64", long_name=note), [
             float("nan") if gone else float(v) for v, gone in zip(series, missing, strict=True)

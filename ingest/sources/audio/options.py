@@ -101,7 +101,11 @@ class AudioOptions:
         object.__setattr__(self, "decoder_memory", parse_bytes(self.decoder_memory))
         if self.rate is not None and not 1 <= self.rate <= 10_000_000:
             raise ConfigError(f"rate is {self.rate} Hz; it must be between 1 and 10,000,000")
-        if isinstance(self.channels, str) and self.channels.isdigit():
+        if self.rate is not None:
+            if self.rate != int(self.rate):
+                raise ConfigError(f"rate is {self.rate} Hz; it must be a whole number")
+            object.__setattr__(self, "rate", int(self.rate))
+        if isinstance(self.channels, str) and self.channels.isdecimal():
             object.__setattr__(self, "channels", int(self.channels))
         if self.channels not in ("mean", "first", "error") and not (
             isinstance(self.channels, int) and self.channels >= 0

@@ -22,13 +22,18 @@ __all__ = ["cut_rows", "cut_windows", "places_of"]
 
 
 @njit(cache=True, nogil=True)
-def _scalar_first(arena: Any, at: Any, valid: Any, out: Any, channel: Any) -> None:
+def _scalar_first(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale: Any) -> None:  # noqa: PLR0917 - a compiled kernel
+    """``scale`` is a number, or None for a copy: compiled once for each."""
     width = out.shape[2]
     for b in range(at.size):
         start, n = at[b], min(valid[b], width)
         source, row = arena[start : start + n], out[b, channel]
-        for w in range(n):
-            row[w] = source[w]
+        if scale is None:
+            for w in range(n):
+                row[w] = source[w]
+        else:
+            for w in range(n):
+                row[w] = source[w] * scale
         for w in range(n, width):
             row[w] = 0
 
@@ -71,18 +76,6 @@ def _scalars_last(stack: Any, which: Any, at: Any, valid: Any, out: Any) -> None
         for w in range(n, width):
             for i in range(which.size):
                 rows[w, i] = 0
-
-
-@njit(cache=True, nogil=True)
-def _scalar_first_scaled(arena: Any, at: Any, valid: Any, out: Any, channel: Any, scale: Any) -> None:  # noqa: PLR0917 - a compiled kernel
-    width = out.shape[2]
-    for b in range(at.size):
-        start, n = at[b], min(valid[b], width)
-        source, row = arena[start : start + n], out[b, channel]
-        for w in range(n):
-            row[w] = source[w] * scale
-        for w in range(n, width):
-            row[w] = 0
 
 
 @njit(cache=True, nogil=True)
@@ -358,10 +351,7 @@ def cut_windows(
     if _half(arena, out):
         _cut_halves(arena, at, valid, out, channel, factor, channels_last=channels_last)
     elif not channels_last and not vector:
-        if plain:
-            _scalar_first(arena, at, valid, out, channel)
-        else:
-            _scalar_first_scaled(arena, at, valid, out, channel, factor)
+        _scalar_first(arena, at, valid, out, channel, None if plain else factor)
     elif not channels_last:
         _VECTORS_FIRST.get(arena.shape[1], _vector_first)(arena, at, valid, out, channel, factor)
     elif not vector:

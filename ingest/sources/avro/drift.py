@@ -189,14 +189,32 @@ def _touches(path: str, options: AvroOptions) -> bool:
 _WIDER = {"int": 0, "long": 1, "float": 2, "double": 3}
 
 
-def merge(  # noqa: PLR0917 # the last two are how it calls itself
-    a: Node,
-    b: Node,
-    where: str = "",
-    busy: tuple[tuple[int, int], ...] = (),
-    unasked: Callable[[str], bool] | None = None,
-    path: str = "",
-) -> Node:
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """Where in two schemas a merge is, and what it may do there."""
+
+    where: str
+    """What an error begins with."""
+    unasked: Callable[[str], bool] | None
+    path: str = ""
+    """Dotted path of the two."""
+    busy: tuple[tuple[int, int], ...] = ()
+    """Pairs that are being merged already."""
+
+    def within(self, a: Node, b: Node) -> _Spot:
+        return replace(self, busy=(*self.busy, (id(a), id(b))))
+
+    def field(self, name: str) -> _Spot:
+        path = f"{self.path}.{name}" if self.path else name
+        return replace(self, where=f"{self.where}{name}: ", path=path)
+
+    @property
+    def free(self) -> bool:
+        """Whether nobody asks for what is here."""
+        return self.unasked is not None and self.unasked(self.path)
+
+
+def merge(a: Node, b: Node, where: str = "", *, unasked: Callable[[str], bool] | None = None) -> Node:
     """Make the schema that has every field of both, nulls where one lacks it, types that hold both.
 
     Parameters
@@ -205,12 +223,8 @@ def merge(  # noqa: PLR0917 # the last two are how it calls itself
         Two schemas.
     where
         What an error begins with.
-    busy
-        Pairs that are being merged already.
     unasked
         Whether nobody asks for the field of a path: where no type holds both, it becomes a union of them.
-    path
-        Dotted path of the two.
 
     Raises
     ------
@@ -222,21 +236,25 @@ def merge(  # noqa: PLR0917 # the last two are how it calls itself
     >>> merge(Node("int"), Node("double")).kind
     'double'
     """
-    if a is b or (id(a), id(b)) in busy:
+    return _merge(a, b, _Spot(where, unasked))
+
+
+def _merge(a: Node, b: Node, spot: _Spot) -> Node:
+    if a is b or (id(a), id(b)) in spot.busy:
         return a
-    busy = (*busy, (id(a), id(b)))
+    spot = spot.within(a, b)
     if "union" in (a.kind, b.kind) or (a.kind != b.kind and "null" in (a.kind, b.kind)):
-        return _merge_unions(a, b, where, busy, unasked, path)
+        return _merge_unions(a, b, spot)
     if a.kind == b.kind and a.logical == b.logical:
         if a.kind == "record":
-            return _merge_records(a, b, where, busy, unasked, path)
+            return _merge_records(a, b, spot)
         if a.kind == "enum":
             symbols = tuple(dict.fromkeys(a.symbols + b.symbols))
             return replace(a, symbols=symbols, aliases=_aliases(a, b), _least=-1)
         if a.kind in ("array", "map"):
             assert a.items is not None
             assert b.items is not None
-            return Node(a.kind, items=merge(a.items, b.items, where, busy, unasked, path))
+            return Node(a.kind, items=_merge(a.items, b.items, spot))
         if a.kind == "fixed" and a.size == b.size and (a.precision, a.scale) == (b.precision, b.scale):
             return replace(a, aliases=_aliases(a, b), _least=-1)
         if a.kind != "fixed" and (a.logical != "decimal" or a.scale == b.scale):
@@ -255,9 +273,8 @@ def merge(  # noqa: PLR0917 # the last two are how it calls itself
     if a.kind == b.kind == "string":  # one of them is text of a certain form
         return a if a.logical is None else b
     raise InputError(
-        f"{where}a field is {type_text(a)} in one file and {type_text(b)} in another, and no type holds both "
-        "without loss; "
-        "give reader_schema=FILE or exclude the field"
+        f"{spot.where}a field is {type_text(a)} in one file and {type_text(b)} in another, and no type holds "
+        "both without loss; give reader_schema=FILE or exclude the field"
     )
 
 
@@ -266,25 +283,18 @@ def _aliases(a: Node, b: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*a.aliases, *b.aliases, *extra)))
 
 
-def _merge_records(  # noqa: PLR0917 # private: what merge was given
-    a: Node,
-    b: Node,
-    where: str,
-    busy: tuple[tuple[int, int], ...],
-    unasked: Callable[[str], bool] | None,
-    path: str,
-) -> Node:
+def _merge_records(a: Node, b: Node, spot: _Spot) -> Node:
     out = replace(a, fields=[], aliases=_aliases(a, b), _least=-1)
     for f in a.fields:
         other = b.field(f.name)
         if other is None:
             out.fields.append(_optional(f))
         else:
-            inner = f"{path}.{f.name}" if path else f.name
+            inner = spot.field(f.name)
             try:
-                node = merge(f.node, other.node, f"{where}{f.name}: ", busy, unasked, inner)
+                node = _merge(f.node, other.node, inner)
             except InputError:
-                if unasked is None or not unasked(inner):
+                if not inner.free:
                     raise
                 every = [*_branches(f.node), *_branches(other.node)]
                 nulls = [x for x in every if x.kind == "null"][:1]
@@ -307,14 +317,7 @@ def _optional(f: Field) -> Field:
     return Field(f.name, Node("union", branches=[Node("null"), *rest]), f.aliases, None, f.doc)
 
 
-def _merge_unions(  # noqa: PLR0917 # private: what merge was given
-    a: Node,
-    b: Node,
-    where: str,
-    busy: tuple[tuple[int, int], ...],
-    unasked: Callable[[str], bool] | None,
-    path: str,
-) -> Node:
+def _merge_unions(a: Node, b: Node, spot: _Spot) -> Node:
     left, right = _branches(a), _branches(b)
     null = any(x.kind == "null" for x in (*left, *right))
     out = [x for x in left if x.kind != "null"]
@@ -328,7 +331,7 @@ def _merge_unions(  # noqa: PLR0917 # private: what merge was given
         if at < 0:
             out.append(x)
         else:
-            out[at] = merge(out[at], x, where, busy, unasked, path)
+            out[at] = _merge(out[at], x, spot)
     if len(out) == 1 and not null:
         return out[0]
     return Node("union", branches=[*([Node("null")] if null else []), *out])

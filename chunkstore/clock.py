@@ -284,7 +284,7 @@ class FieldClock(Clock):
     def _own(self, value: int) -> int:
         return value * self.scale + self.origin
 
-    def _first(self, instant: int) -> int:
+    def first_value(self, instant: int) -> int:
         """Return the least stored value that is not before an instant."""
         return min(_MOST, max(_LEAST, -((self.origin - instant) // self.scale)))
 
@@ -339,8 +339,8 @@ class FieldClock(Clock):
         offsets = self.store.sequences.offsets
         if not self.store.n_obs:
             return offsets[:0], offsets[:0], offsets[:0]
-        edges = np.array([self._first(c) for c in cuts], dtype=np.int64)
-        left = [(self._first(c - margin), self._first(c + margin)) for c in cuts[: parts - 1]]
+        edges = np.array([self.first_value(c) for c in cuts], dtype=np.int64)
+        left = [(self.first_value(c - margin), self.first_value(c + margin)) for c in cuts[: parts - 1]]
         label_at: list[NDArray[np.int64]] = []
         labels: list[NDArray[Any]] = []
         out_at: list[NDArray[np.int64]] = []

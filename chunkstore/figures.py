@@ -126,7 +126,7 @@ def histogram(
         width = np.maximum(steps.astype(np.int64), 1)  # plotly measures dates in milliseconds
         ranges = [f"{a} to {b}".replace("T", " ") for a, b in itertools.pairwise(_rounded(times))]
     else:
-        middle = (edges[:-1] + edges[1:]) / 2
+        middle = edges[:-1] / 2 + edges[1:] / 2
         width = np.diff(edges)
         ranges = [f"{a:.4g} to {b:.4g}" for a, b in itertools.pairwise(edges)]
     hover = "%{customdata}: %{y:,}<extra></extra>"

@@ -481,8 +481,10 @@ def dates_of(units: str, values: Any) -> np.ndarray | None:
         start = np.datetime64(origin.strip().replace(" ", "T").removesuffix("Z"))
         numbers = np.asarray(values)
         if numbers.dtype.kind == "f":  # parts of a unit count, to the microsecond
-            fine = np.timedelta64(1, code) / np.timedelta64(1, "us")
-            dates = start + np.round(numbers * fine).astype("timedelta64[us]")
+            ticks = np.round(numbers * (np.timedelta64(1, code) / np.timedelta64(1, "us")))
+            if not (np.abs(ticks) < 2**62).all():
+                return None
+            dates = start + ticks.astype("timedelta64[us]")
         else:
             dates = start + numbers.astype(f"timedelta64[{code}]")
     except (ValueError, OverflowError):

@@ -73,6 +73,16 @@ def merge_moments(
     means = [np.nan_to_num(np.atleast_1d(np.asarray(m, np.float64))) for _, m, _ in parts]
     stds = [np.nan_to_num(np.atleast_1d(np.asarray(s, np.float64))) for _, _, s in parts]
     total = np.maximum(sum(counts), 1.0)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused as not finite
+        return _pooled(counts, means, stds, total)
+
+
+def _pooled(
+    counts: Sequence[npt.NDArray[np.float64]],
+    means: Sequence[npt.NDArray[np.float64]],
+    stds: Sequence[npt.NDArray[np.float64]],
+    total: Any,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     mean = sum((n * m for n, m in zip(counts, means, strict=True)), np.zeros(1)) / total
     square = sum(
         (n * (s**2 + (m - mean) ** 2) for n, m, s in zip(counts, means, stds, strict=True)), np.zeros(1)

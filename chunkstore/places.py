@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Blob", "LocalPlace", "MemoryPlace", "ObjectPlace", "Place", "open_place"]
 
+#: Times that a write begins anew where others sweep away what is not finished.
+_SWEPT: Final = 5
 #: What says that a store is complete: on the disk before it counts, and after everything that it names.
 ROOT: Final = "zarr.json"
 #: Directory for files that are being written; gone once the store is finished.
@@ -331,9 +333,18 @@ class LocalPlace(Place):
 
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
         target = Path(self.path(key))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for left in reversed(range(_SWEPT)):
+            try:
+                self._put(key, target, data)
+                break
+            except FileNotFoundError:  # somebody who has finished swept what was not renamed yet
+                if not left:
+                    raise
+
+    def _put(self, key: str, target: Path, data: bytes | bytearray | memoryview) -> None:
         scratch = Path(self.path(f"{PARTIAL}/{key}"))
         scratch.mkdir(parents=True, exist_ok=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
         partial = scratch / f"{os.getpid()}-{threading.get_ident()}"  # writers never share a partial file
         try:
             partial.write_bytes(data)

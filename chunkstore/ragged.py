@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chunkstore.clock import time_field
+from chunkstore.clock import FieldClock, clock_of, parse_instant, sample_rates
 from chunkstore.errors import ConfigError, UnknownNameError
 from chunkstore.layout import parse_bytes
 from chunkstore.views import described
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import xarray as xr
 
+    from chunkstore.clock import Clock
     from chunkstore.store import ChunkStore
 
 __all__ = ["Selection", "overview", "select", "summarize", "values_and_mask"]
@@ -161,7 +162,8 @@ def summarize(
         values, valid = values_and_mask(store, field, start, stop)
         first, starts = _sequences_of(store.sequences.offsets, start, stop)
         if len(starts):
-            moments.join(first, _of_block(values, valid, starts))
+            with np.errstate(over="ignore", invalid="ignore"):  # infinities, and squares beyond float64
+                moments.join(first, _of_block(values, valid, starts))
 
     import xarray as xr
 
@@ -324,7 +326,8 @@ def overview(
         if a < b:
             values, valid = values_and_mask(store, field, a, b)
             bins, starts = _sequences_of(bounds, a, b)
-            moments.join(bins, _of_block(values, valid, starts))
+            with np.errstate(over="ignore", invalid="ignore"):
+                moments.join(bins, _of_block(values, valid, starts))
 
     import xarray as xr
 
@@ -447,29 +450,68 @@ def select(
     offsets = np.asarray(table.offsets)
     start, stop = offsets[index].copy(), offsets[index + 1].copy()
     if time is not None:
+        clock = clock_of(store)
         for i, sequence in enumerate(index.tolist()):
-            low, high = _time_range(store, sequence, time)
+            low, high = _time_range(store, clock, sequence, time)
             start[i], stop[i] = start[i] + low, start[i] + high
         some = stop > start
         index, start, stop = index[some], start[some], stop[some]
     return Selection(store, index, start, stop)
 
 
-def _time_range(store: ChunkStore, sequence: int, time: tuple[Any, Any]) -> tuple[int, int]:
+def _time_range(
+    store: ChunkStore, clock: Clock | None, sequence: int, time: tuple[Any, Any]
+) -> tuple[int, int]:
     """Half-open range of obs within a sequence whose time lies in [from, to)."""
     name = store.sequences.ids[sequence]
-    clock = store.sequence(name)[time_field(store.fields) or "time"].values
-    bounds: list[float | None]
-    if clock.dtype.kind == "M":
-        ticks = clock.astype("datetime64[ns]").astype(np.int64)
-        bounds = [None if t is None else int(np.datetime64(t, "ns").astype(np.int64)) for t in time]
+    low, high = store.sequences.offsets[sequence : sequence + 2].tolist()
+    ticks: np.ndarray
+    bounds: list[Any]
+    if isinstance(clock, FieldClock):
+        ticks, known = store.read(clock.name, low, high), None
+        if clock.name in store.masks:
+            known = store.read(store.masks[clock.name], low, high)
+        if known is not None and not known.all():
+            raise ConfigError(f"sequence {name!r} has obs without a time; select by obs instead")
+        bounds = [None if t is None else clock.first_value(_instant(t)) for t in time]
     else:
-        ticks = clock
-        bounds = [None if t is None else float(t) for t in time]
+        obs, own = np.arange(high - low), np.full(high - low, sequence)
+        times = None if clock is None else clock.times(own, obs)
+        rate = sample_rates(store)[sequence]
+        if times is not None and not np.isnat(times).any():
+            ticks = times.astype(np.int64)
+            bounds = [None if t is None else _instant(t) for t in time]
+        elif not np.isnan(rate):
+            ticks = obs / rate
+            bounds = [None if t is None else _seconds(t, name) for t in time]
+        else:
+            raise ConfigError(
+                f"nothing tells the time of sequence {name!r} in {store.url}; select by obs instead"
+            )
     if (ticks[1:] < ticks[:-1]).any():
         raise ConfigError(f"the clock of sequence {name!r} goes back; select by obs instead")
-    low, high = (
+    first, last = (
         default if bound is None else int(np.searchsorted(ticks, bound, "left"))
         for bound, default in zip(bounds, (0, len(ticks)), strict=True)
     )
-    return low, max(low, high)
+    return first, max(first, last)
+
+
+def _instant(value: Any) -> int:
+    """Return nanoseconds since 1970 of what numpy takes for an instant."""
+    found = parse_instant(value)
+    if found is None:
+        try:
+            found = int(np.datetime64(value, "ns").astype(np.int64))
+        except (ValueError, TypeError, OverflowError):
+            raise ConfigError(f"time={value!r} is not an instant; give a datetime, or ISO text") from None
+    return found
+
+
+def _seconds(value: Any, name: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"time={value!r}: when sequence {name!r} began is not known; give seconds since its start"
+        ) from None

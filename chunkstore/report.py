@@ -231,17 +231,18 @@ def _field_figure(store: ChunkStore, name: str) -> Figure:
     spec = store.fields[name]
     sample = survey.field_sample(store, name)
     if spec.items:
-        with np.errstate(invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             count = np.maximum(np.isfinite(sample.values).sum(axis=0), 1)
             mean = np.nansum(sample.values, axis=0) / count
             std = np.sqrt(np.nansum((sample.values - mean) ** 2, axis=0) / count)
+            band = (mean - std, mean + std)
         return figures.lines(
             np.arange(spec.items),
             {"mean": mean},
             f"{name}: mean of each item, with one standard deviation",
             x_name="item",
             y_name=info.told_units(spec.units),
-            envelope={"mean": (mean - std, mean + std)},
+            envelope={"mean": band},
             note=sample.note,
         )
     words = ("false", "true") if spec.dtype == "bool" else spec.categories
@@ -263,7 +264,8 @@ def _field_figure(store: ChunkStore, name: str) -> Figure:
         edges = edges if dates is None else dates
     elif spec.scale_factor is not None:  # the quantity that the integers stand for, as in the table
         edges = edges * spec.scale_factor
-        h = h if spec.scale_factor > 0 else replace(h, log=False)
+        if spec.scale_factor < 0:
+            h, edges = replace(h, counts=h.counts[::-1], log=False), edges[::-1]
     note = sample.note
     if h.beyond:
         note += ("; " if note else "") + f"{h.beyond:,} values lie outside what is drawn"

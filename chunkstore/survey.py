@@ -6,7 +6,7 @@ result carries how much of the store it was made from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from chunkstore.store import ChunkStore
 
 __all__ = ["Histogram", "Labels", "Missing", "audio_rate", "example_sequences", "field_sample", "histogram"]
+
+
+_FASTEST = 10_000_000  # Hz; beyond, a number is no rate of sound
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,9 @@ def histogram(
     if not len(finite):
         return Histogram(np.zeros(1, np.int64), np.array([0.0, 1.0]), False)
     low, high = float(finite.min()), float(finite.max())
+    if high / 2 - low / 2 > np.finfo(np.float64).max / 2:  # farther apart than float64 can say
+        near = histogram(finite / 4, bins, tails=tails, linear=linear)
+        return replace(near, edges=near.edges * 4)
     if values.dtype.kind in "biu" and high - low < bins:
         edges = np.arange(low - 0.5, high + 1.5)
     elif low == high:
@@ -225,5 +231,5 @@ def audio_rate(store: ChunkStore, field: str, index: int | None = None) -> float
         return None
     rates = sample_rates(store, field)
     rates = rates if index is None else rates[index : index + 1]
-    heard = rates[rates >= 4000]
+    heard = rates[(rates >= 4000) & (rates <= _FASTEST)]
     return float(heard[0]) if len(heard) else None

@@ -6,6 +6,7 @@ Datasets are lazy: their dask chunks are the shards, read through the store's ow
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from chunkstore.opened import OpenStore
 
 __all__ = ["sequence_dataset", "store_dataset"]
+
+
+logger = logging.getLogger(__name__)
 
 
 class _Lazy:
@@ -80,7 +84,18 @@ def store_dataset(store: OpenStore) -> xr.Dataset:
     names = [
         n for n in (*store.sequences.columns, "time", time_field(store.fields)) if n in dataset.data_vars
     ]
-    return xr.decode_cf(dataset.set_coords(names))
+    return _decoded(dataset.set_coords(names))
+
+
+def _decoded(dataset: xr.Dataset) -> xr.Dataset:
+    """Return a dataset with times, scales and fill values applied; times beyond any calendar stay numbers."""
+    import xarray as xr
+
+    try:
+        return xr.decode_cf(dataset)
+    except (ValueError, OverflowError) as err:
+        logger.info("times stay numbers, for xarray cannot decode them: %s", err)
+        return xr.decode_cf(dataset, decode_times=False)
 
 
 def _root_attrs(store: OpenStore) -> dict[str, Any]:
@@ -113,9 +128,9 @@ def sequence_dataset(store: OpenStore, id: str) -> xr.Dataset:  # noqa: A002 - t
     dataset = xr.Dataset(data, coords=scalars, attrs={**_root_attrs(store), "start": low})
     told = time_field(store.fields) or "time"
     if told in dataset.data_vars:
-        return xr.decode_cf(dataset.set_coords(told))
+        return _decoded(dataset.set_coords(told))
     clock = _regular_clock(store, index, high - low)
-    return xr.decode_cf(dataset) if clock is None else xr.decode_cf(dataset).assign_coords(time=clock)
+    return _decoded(dataset) if clock is None else _decoded(dataset).assign_coords(time=clock)
 
 
 def _regular_clock(

@@ -313,3 +313,23 @@ def test_a_file_system_that_cannot_settle_is_taken_at_its_word(tmp_path, monkeyp
     with StoreWriter(tmp_path / "a.zarr", {"x": "f4"}) as out:
         out.write("a", {"x": np.arange(4)})
     assert verify_store(tmp_path / "a.zarr", deep=True).ok
+
+
+def test_a_write_goes_on_while_others_sweep(tmp_path, monkeypatch):
+    place, other = LocalPlace(tmp_path), LocalPlace(tmp_path)
+    write, times = Path.write_bytes, []
+
+    def swept(path, data):
+        if len(times) == 1:
+            other.sweep()  # before the file is there
+            times.append(1)
+        done = write(path, data)
+        if not times:
+            other.sweep()  # before it has its name
+            times.append(1)
+        return done
+
+    monkeypatch.setattr(Path, "write_bytes", swept)
+    place.put("x/c/0", b"abcd")
+    assert len(times) == 2
+    assert place.get("x/c/0") == b"abcd"

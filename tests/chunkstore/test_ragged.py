@@ -189,3 +189,45 @@ def test_a_selection_as_a_dataset_keeps_nulls_scale_and_gaps():
             np.testing.assert_array_equal(one.x_valid.values, other.x_valid.values)
         base = 0 if len(ids) == 1 else 4
         assert made.gaps.tolist() == [[base + 1, base + 3]]
+
+
+def test_a_stretch_of_time_reads_times_alone_and_knows_times_beyond_all_calendars(monkeypatch):
+    fields = [FieldSpec("time", "int64", units="milliseconds since 1970-01-01"), FieldSpec("x", "float32")]
+    with chunkstore.StoreWriter("memory://ragged-far", fields, overwrite=True) as out:
+        out.write("a", {"time": [-(2**62), 0, 1500, 2**62], "x": np.arange(4)})
+    store = chunkstore.open_store("memory://ragged-far")
+    read, asked = store.read, []
+    monkeypatch.setattr(store, "read", lambda name, a, b: (asked.append(name), read(name, a, b))[1])
+    chosen = ragged.select(store, time=("1970-01-01T00:00:01", None))
+    assert (chosen.start.tolist(), chosen.stop.tolist()) == ([2], [4])
+    assert set(asked) == {"time"}
+    assert store.sequence("a").time.values.tolist() == [-(2**62), 0, 1500, 2**62]  # no calendar has them
+    assert store.to_xarray().time.values.tolist()[3] == 2**62
+
+
+def test_a_stretch_of_time_of_a_store_that_tells_none_is_refused_in_words():
+    for name, columns, words in (
+        ("none", {}, "nothing tells the time of sequence 'a'"),
+        ("rate", {"sample_rate": 2.0}, "give seconds since its start"),
+    ):
+        with chunkstore.StoreWriter(f"memory://ragged-{name}", {"x": "f4"}, overwrite=True) as out:
+            out.write("a", {"x": np.arange(4)}, columns=columns)
+        store = chunkstore.open_store(f"memory://ragged-{name}")
+        with pytest.raises(errors.ConfigError, match=words):
+            ragged.select(store, time=("1970-01-01", None))
+    assert ragged.select(store, time=(0.5, 1.5)).start.tolist() == [1]
+    with chunkstore.StoreWriter("memory://ragged-start", {"x": "f4"}, overwrite=True) as out:
+        out.write("a", {"x": np.arange(4)}, columns={"sample_rate": 2.0, "start_time": 10.0})
+    store = chunkstore.open_store("memory://ragged-start")
+    assert ragged.select(store, time=("1970-01-01T00:00:11", None)).start.tolist() == [2]
+    with pytest.raises(errors.ConfigError, match="not an instant"):
+        ragged.select(store, time=("soon", None))
+
+
+@pytest.mark.parametrize("values", [[np.inf, -np.inf, 1.0], [np.inf] * 3, [1.7e308, -1.7e308, 0.0]])
+def test_infinities_and_the_ends_of_float64_are_summarized_without_complaint(values):
+    store = write("memory://ragged-ends", [np.array(values)], FieldSpec("x", "float64"))
+    found = ragged.summarize(store, "x")
+    assert found["count"].values.tolist() == [3]
+    assert found["max"].values.tolist() == [max(values)]
+    assert ragged.overview(store, "x", points=1)["min"].values.tolist() == [min(values)]

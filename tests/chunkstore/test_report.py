@@ -186,3 +186,23 @@ def test_labels_that_are_not_drawn_are_named(tmp_path):
         "Not drawn, for they have about as many values as there are sequences: name (9 values).",
         "Not drawn, for they are the same everywhere: site (moor).",
     ]
+
+
+EXTREMES = [
+    (FieldSpec("x", "float64"), [-1.7e308, 1.7e308, 0.0]),
+    (FieldSpec("x", "float32"), [np.inf, -np.inf, np.nan]),
+    (FieldSpec("x", "float64", items=2), [[np.nan, 1e308], [np.nan, -1e308], [np.nan, np.inf]]),
+    (FieldSpec("x", "int16", scale_factor=-0.5), [1, 2, 3]),
+    (FieldSpec("x", "int64", units="milliseconds since 1970-01-01"), [0, 2**62, -(2**62)]),
+    (FieldSpec("x", "int32", units="days since 0001-01-01"), [0, 2**31 - 1, 1]),
+    (FieldSpec("x", "int64", attrs={"sample_rate": 1e308}), [1, 2, 3]),
+    (FieldSpec("x", "uint64"), np.array([0, 2**64 - 1, 5], "u8")),
+]
+
+
+@pytest.mark.parametrize(("field", "values"), EXTREMES)
+def test_a_page_is_made_of_the_strangest_values(field, values, tmp_path):
+    with chunkstore.StoreWriter("memory://report-extremes", [field], overwrite=True) as out:
+        out.write("a", {"x": values})
+    page = write_report(chunkstore.open_store("memory://report-extremes"), tmp_path / "a.html")
+    assert page.stat().st_size > 1_000_000

@@ -104,3 +104,9 @@ def test_each_sequence_is_heard_at_its_own_rate():
     assert survey.audio_rate(store, "x") == 8000
     assert [survey.audio_rate(store, "x", i) for i in range(3)] == [None, 8000, 16000]
     assert survey.audio_rate(store, "v") is None
+
+
+def test_a_histogram_spans_all_that_a_float_can_say():
+    h = survey.histogram(np.array([-1.7e308, 0.0, 1.7e308]))
+    assert h.counts.sum() + h.beyond == 3
+    assert np.isfinite(h.edges).all()

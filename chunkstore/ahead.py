@@ -84,7 +84,8 @@ def ahead_of(items: Iterator[T], depth: int) -> Generator[T, None, None]:
     finally:
         line.stop = True
         room.put(None)
-        thread.join()
+        if thread is not threading.current_thread():  # which may meet us as garbage; it ends by itself
+            thread.join()
         spent.clear()
 
 

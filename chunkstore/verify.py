@@ -277,39 +277,42 @@ class _Check:
         arrays = [a for a in self.root.arrays.values() if a.sharded]
         jobs = [(meta, index) for meta in arrays for index in self._shards(meta)]
         for done, (meta, index) in enumerate(jobs, 1):
-            low = index * meta.shard
-            try:
-                blob = self.place.blob(meta.key(index), 16 * meta.chunks_per_shard + 4)
-            except (ChunkstoreError, OSError) as err:
-                self.add("index", str(err), array=meta.name, shard=index, **self.where(low, low + meta.shard))
-                continue
-            if blob is None:
-                self.add(
-                    "missing-shard",
-                    f"{meta.key(index)} is missing, though the store says it was written",
-                    array=meta.name,
-                    shard=index,
-                    **self.where(low, low + meta.shard),
-                )
-                continue
-            self.report.objects += 1
-            self.report.nbytes += blob.size
-            try:
-                shard = parse_shard(blob, meta.chunks_per_shard)
-                self._check_index(meta, index, shard)
-            except ChunkDamageError as err:
-                self.add(
-                    "index",
-                    f"{meta.key(index)}: {err}",
-                    array=meta.name,
-                    shard=index,
-                    **self.where(low, low + meta.shard),
-                )
-                continue
-            if self.report.deep:
-                self._chunks(meta, index, shard)
+            self._shard(meta, index)
             if progress:
                 progress(done, len(jobs))
+
+    def _shard(self, meta: ArrayMeta, index: int) -> None:
+        low = index * meta.shard
+        try:
+            blob = self.place.blob(meta.key(index), 16 * meta.chunks_per_shard + 4)
+        except (ChunkstoreError, OSError) as err:
+            self.add("index", str(err), array=meta.name, shard=index, **self.where(low, low + meta.shard))
+            return
+        if blob is None:
+            self.add(
+                "missing-shard",
+                f"{meta.key(index)} is missing, though the store says it was written",
+                array=meta.name,
+                shard=index,
+                **self.where(low, low + meta.shard),
+            )
+            return
+        self.report.objects += 1
+        self.report.nbytes += blob.size
+        try:
+            shard = parse_shard(blob, meta.chunks_per_shard)
+            self._check_index(meta, index, shard)
+        except ChunkDamageError as err:
+            self.add(
+                "index",
+                f"{meta.key(index)}: {err}",
+                array=meta.name,
+                shard=index,
+                **self.where(low, low + meta.shard),
+            )
+            return
+        if self.report.deep:
+            self._chunks(meta, index, shard)
 
     def _shards(self, meta: ArrayMeta) -> list[int]:
         """Return the shards to look at: those that must be there and those that are."""

@@ -184,3 +184,31 @@ def test_a_program_that_ends_half_way_ends(ending):
     assert done.stdout == "0\n"
     assert done.returncode == {"": 0, "sys.exit(3)": 3}.get(ending, 1)
     assert ("Traceback" in done.stderr) == (ending == "raise OSError")
+
+
+def test_an_iterator_that_its_own_thread_meets_as_garbage_ends_without_complaint(monkeypatch):
+    said, dropped = [], threading.Event()
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+
+    def items():
+        yield 0
+        dropped.wait()
+        gc.collect()
+        yield 1
+
+    class Ring:
+        """Something that only the collector frees."""
+
+    gc.disable()
+    try:
+        ring = Ring()
+        ring.self, ring.items = ring, ahead_of(items(), 2)
+        assert next(ring.items) == 0
+        (thread,) = threads()
+        del ring
+        dropped.set()
+        thread.join(5)
+    finally:
+        gc.enable()
+    assert not thread.is_alive()
+    assert not said

@@ -408,3 +408,12 @@ def test_random_mutations_of_the_root_never_escape_the_error_tree(store_path):
             _ = store.statistics
         except ChunkstoreError:
             pass
+
+
+def test_checking_goes_on_to_the_end_whatever_is_missing_there(store_path):
+    shards = sorted(store_path.glob("x/c/*"), key=lambda p: int(p.name))
+    shards[-1].unlink()
+    told = []
+    report = verify_store(store_path, progress=lambda done, total: told.append((done, total)))
+    assert any(f.code == "missing-shard" for f in report.findings)
+    assert [done for done, _ in told] == list(range(1, told[0][1] + 1))

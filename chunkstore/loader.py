@@ -489,6 +489,10 @@ class WindowLoader:
         batch["group"], batch["draws"] = group, draws
         return batch
 
+    def cut_in(self, buffers: BatchBuffers) -> None:
+        """Let batches lie in memory of the caller's from now on."""
+        self._buffers = dict.fromkeys(self.cuts, buffers)
+
     def keep_batches(self, n: int) -> None:
         """Let memory of up to ``n`` batches wait for its next use, instead of going back to the system."""
         for buffers in self._buffers.values():

@@ -25,7 +25,7 @@ from chunkstore.state import Position, Rotation, make_state, read_state
 from chunkstore.stream import Order, WindowStream
 from chunkstore.torch.device import DeviceArena, torch_device
 from chunkstore.torch.tensors import ScaleTensors, to_host, to_tensor
-from chunkstore.torch.transport import SharedBatch
+from chunkstore.torch.transport import SharedBatch, SlotBuffers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -397,6 +397,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         groups, self._groups = self._groups, None
         if worker is not None:
             self._serves = groups or self._rotation().groups_of(*worker, position.turn)
+            self._loader.cut_in(SlotBuffers())
         made = self._make(position, worker, groups)
         return self._iterate(made, self._depth()) if worker is None else self._serve(made)
 
@@ -419,12 +420,14 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
             made.close()
 
     def _serve(self, made: Generator[tuple[Batch, Position], None, None]) -> Iterator[Batch]:
-        """Yield the batches of a worker."""
+        """Yield the batches of a worker; what is sent where it lies must be held by nobody here."""
         try:
             for batch, behind in made:
                 self._clock.serving()
                 self._consumed = behind
-                yield SharedBatch(batch) if type(batch) is dict else batch
+                sent = [SharedBatch(batch) if type(batch) is dict else batch]
+                del batch
+                yield sent.pop()
         finally:
             made.close()
 
@@ -444,8 +447,9 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
                 if groups is not None:
                     numbers[1] = _NOT_WHOLE
                 batch["position"] = torch.tensor(numbers)
-                yield self._transformed(batch), behind
+                done = [(self._transformed(batch), behind)]
                 del batch, arrays
+                yield done.pop()
         finally:
             raw.close()
 

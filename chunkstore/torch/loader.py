@@ -86,7 +86,7 @@ class TrainingLoader(DataLoader["Batch"]):
         if self._device is not None and self._device.type == "cuda":
             options.setdefault("pin_memory", True)
         super().__init__(dataset, batch_size=None, num_workers=num_workers, **options)
-        self._position: Position | None = None
+        self._position: torch.Tensor | None = None  # of the last batch
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # what is yielded is what counts
         self._position = None
@@ -95,7 +95,7 @@ class TrainingLoader(DataLoader["Batch"]):
         if self._device is not None:
             batches = put_ahead(batches, self._device)
         for batch in batches:
-            self._position = Position.from_numbers(batch["position"].tolist())
+            self._position = batch["position"]
             yield batch
 
     def set_epoch(self, epoch: int) -> None:
@@ -107,7 +107,7 @@ class TrainingLoader(DataLoader["Batch"]):
         if self._position is None:
             position = self._windows._clock.upcoming  # noqa: SLF001 - two halves of one thing
         else:
-            position = self._position
+            position = Position.from_numbers(self._position.tolist())
         return make_state(position, self._windows.fingerprint)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

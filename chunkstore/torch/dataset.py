@@ -12,6 +12,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch.utils.data import IterableDataset, default_collate
 
@@ -446,7 +447,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
                 numbers = behind.to_numbers()
                 if groups is not None:
                     numbers[1] = _NOT_WHOLE
-                batch["position"] = torch.tensor(numbers)
+                batch["position"] = torch.from_numpy(np.array(numbers, np.int64))
                 done = [(self._transformed(batch), behind)]
                 del batch, arrays
                 yield done.pop()

@@ -33,13 +33,10 @@ __all__ = ["SharedBatch", "SlotBuffers", "forget_gone"]
 LEAST = 16 * 1024  # bytes from which a tensor travels in a slot
 HEAD = 64  # bytes before the contents of a slot; the first says whether the receiver still needs them
 LEASED = 3  # slots of one worker whose contents may be used where they lie, of any size
-LEASED_SMALL, LEASED_BYTES = (
-    8,
-    12 << 20,
-)  # as many of small ones, and the bytes of all up to which they are small
+LEASED_SMALL = 8  # as many where they are small
+LEASED_BYTES = 12 << 20  # bytes of all of them together, up to which they are small
 SCHEMAS = 64  # kinds of batches that sender and receiver know by number
 ALIGN = 16  # bytes; small tensors begin at multiples of it
-
 
 # key, kind, dtype, shape, and bytes of a slot or first byte among the small tensors: of each value
 _Entry = tuple[str, str, Any, tuple[int, ...], int]
@@ -71,17 +68,37 @@ class SlotBuffers(BatchBuffers):
         return SlotBuffers, (self.keep,)
 
 
+class _Look:
+    """How the contents of a slot look as an array: mostly as they did the last time."""
+
+    __slots__ = ("_interface", "_kind", "place")
+
+    def __init__(self, memory: torch.Tensor) -> None:
+        #: where the contents begin
+        self.place = memory.data_ptr() + HEAD
+        self._kind: tuple[Any, ...] = ()
+        self._interface: dict[str, Any] = {}
+
+    def as_array(self, shape: tuple[int, ...], typestr: str) -> dict[str, Any]:
+        """Return the ``__array_interface__`` of the contents."""
+        if self._kind != (shape, typestr):
+            self._kind = (shape, typestr)
+            data = (self.place, False)
+            self._interface = {"version": 3, "shape": shape, "typestr": typestr, "data": data}
+        return self._interface
+
+
 class _Slot:
     """One slot as its worker knows it."""
 
-    __slots__ = ("held", "memory", "number", "place", "shown", "values")
+    __slots__ = ("held", "look", "memory", "number", "shown", "size", "values")
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number
         self.memory = torch.zeros(HEAD + size, dtype=torch.uint8)
         self.memory.share_memory_()  # type: ignore[no-untyped-call]
-        self.values = self.memory.numpy()
-        self.place = self.memory.data_ptr() + HEAD
+        self.values, self.size = self.memory.numpy().data, size
+        self.look = _Look(self.memory)
         #: whether the receiver has its descriptor
         self.shown = False
         #: whether something in this process stands on it
@@ -106,15 +123,16 @@ class _Slots:
     def take(self, size: int) -> _Slot:
         """Return the smallest free slot that is large enough, or a new one; it is then held."""
         with self._lock:
-            fitting = [s for s in self.slots if len(s.values) >= HEAD + size and s.free]
-            if fitting:
-                slot = min(fitting, key=lambda s: len(s.values))
-            else:
-                slot = _Slot(len(self.slots), size)
-                self.slots.append(slot)
-                self._by_place[slot.place] = slot
-            slot.held = True
-        return slot
+            found: _Slot | None = None
+            for slot in self.slots:
+                if slot.size >= size and (found is None or slot.size < found.size) and slot.free:
+                    found = slot
+            if found is None:
+                found = _Slot(len(self.slots), size)
+                self.slots.append(found)
+                self._by_place[found.look.place] = found
+            found.held = True
+        return found
 
     def under(self, tensor: torch.Tensor) -> _Slot | None:
         """Return the slot whose contents begin where a tensor does, if there is one."""
@@ -137,8 +155,7 @@ class _Room:
 
     def __init__(self, slot: _Slot, shape: tuple[int, ...], kind: np.dtype[Any]) -> None:
         self._slot = slot
-        place = (slot.place, False)
-        self.__array_interface__ = {"version": 3, "shape": shape, "typestr": kind.str, "data": place}
+        self.__array_interface__ = slot.look.as_array(shape, kind.str)
 
     def __del__(self) -> None:
         self._slot.held = False
@@ -161,20 +178,11 @@ class _Sender:
 class _Seen:
     """A slot as its receiver knows it."""
 
-    __slots__ = ("_interface", "_kind", "memory", "values")
+    __slots__ = ("look", "memory", "values")
 
     def __init__(self, memory: torch.Tensor) -> None:
-        self.memory, self.values = memory, memory.numpy()
-        self._kind: tuple[Any, ...] = ()
-        self._interface: dict[str, Any] = {}
-
-    def interface(self, shape: tuple[int, ...], typestr: str) -> dict[str, Any]:
-        """Return how its contents look as an array: mostly as they did the last time."""
-        if self._kind != (shape, typestr):
-            place = (self.memory.data_ptr() + HEAD, False)
-            self._kind = (shape, typestr)
-            self._interface = {"version": 3, "shape": shape, "typestr": typestr, "data": place}
-        return self._interface
+        self.memory, self.values = memory, memory.numpy().data
+        self.look = _Look(memory)
 
 
 class _Lease:
@@ -185,7 +193,7 @@ class _Lease:
     def __init__(self, sender: _Sender, slot: _Seen, size: int, shape: tuple[int, ...], typestr: str) -> None:
         self._slot, self._leased = slot, sender.leased
         self._leased.append(size)
-        self.__array_interface__ = slot.interface(shape, typestr)
+        self.__array_interface__ = slot.look.as_array(shape, typestr)
 
     def __del__(self) -> None:
         self._slot.values[0] = 0
@@ -213,6 +221,13 @@ def _holders(batch: dict[str, Any], key: str) -> tuple[int, ...]:
     )
 
 
+def _is_alone(batch: dict[str, Any], key: str) -> bool:
+    """Return whether nothing but the batch holds a large tensor."""
+    if not isinstance(batch[key], torch.Tensor) or batch[key].layout != torch.strided:
+        return False
+    return bool(_ALONE) and batch[key].nbytes >= LEAST and _holders(batch, key) == _ALONE
+
+
 def _holders_of_one() -> tuple[int, ...]:
     """Return :func:`_holders` of a tensor that nothing but its batch holds; () where torch does not count."""
     try:
@@ -236,7 +251,7 @@ def _pack(slots: _Slots, batch: dict[str, Any]) -> tuple[Any, ...]:
     small: list[bytes] = []
     at = 0
     for key in batch:  # noqa: PLC0206 - a name for the value would be a holder
-        alone = bool(_ALONE) and isinstance(batch[key], torch.Tensor) and _holders(batch, key) == _ALONE
+        alone = _is_alone(batch, key)
         value = batch[key]
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.device.type != "cpu":
             schema.append((key, "as is", None, (), 0))
@@ -256,7 +271,7 @@ def _pack(slots: _Slots, batch: dict[str, Any]) -> tuple[Any, ...]:
             slot.values[0] = 1  # before this process lets go of it
         else:
             slot = slots.take(size)
-            np.copyto(slot.values[HEAD : HEAD + size], _flat(value).numpy())  # not by torch: see _copy
+            _copy(slot.memory[HEAD : HEAD + size], _flat(value))
             slot.values[0] = 1
             slot.held = False
         parts.append((slot.number, None if slot.shown else slot.memory))

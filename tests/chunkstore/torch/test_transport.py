@@ -84,7 +84,7 @@ def test_a_smaller_batch_fits_into_a_larger_slot():
     sent({"x": torch.zeros(50_000)})
     assert torch.equal(sent({"x": torch.arange(20_000)})["x"], torch.arange(20_000))
     (slot,) = transport._own_slots().slots
-    assert len(slot.values) == HEAD + 200_000
+    assert len(slot.memory) == HEAD + 200_000
 
 
 def test_slots_of_a_process_that_has_ended_are_given_back():
@@ -142,7 +142,7 @@ def test_what_a_transform_keeps_is_sent_as_a_copy(hold):
     got += 5  # what the loop writes is not seen where it was kept
     for number in range(4):  # nor what is cut later
         cut(number)
-    (slot,) = (s for s in transport._own_slots().slots if s.place == place)
+    (slot,) = (s for s in transport._own_slots().slots if s.look.place == place)
     assert bool((slot.memory[HEAD:].view(torch.float32) == 1).all())
     del kept
     assert cut().data_ptr() == place  # free again

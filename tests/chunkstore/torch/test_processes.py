@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from chunkstore.errors import ConfigError, ForkError, StateError
-from chunkstore.torch import TrainingLoader, ZarrWindowDataset
+from chunkstore.torch import TrainingLoader, ZarrWindowDataset, transport
 
 CHILDREN = Path(__file__).with_name("children.py")
 SIZES = (150, 40, 333, 8, 260, 0, 97, 512)
@@ -155,6 +155,50 @@ def test_a_worker_that_dies_is_an_error_within_seconds(path):
     with pytest.raises(RuntimeError, match="worker"):
         list(loader)
     assert time.monotonic() - began < 60  # a hang would be forever
+
+
+class Collects:
+    """A transform that keeps what it was given, and says whether that is as it was, and how many slots."""
+
+    def __init__(self, of):
+        self.of, self.kept = of, []
+
+    def __call__(self, batch):
+        self.kept.append((self.of(batch["x"]), batch["x"].clone()))
+        same = [torch.equal(torch.as_tensor(kept), self.of(was)) for kept, was in self.kept]
+        return batch | {"same": torch.tensor(same), "slots": torch.tensor(len(transport._own_slots().slots))}
+
+
+def itself(x):
+    return x
+
+
+def a_view(x):
+    return x[5:, :, 3:]
+
+
+def nothing(x):
+    return x.sum()
+
+
+@pytest.mark.parametrize("of", [itself, a_view, nothing])
+@pytest.mark.parametrize("kind", [TrainingLoader, DataLoader])
+def test_a_worker_that_keeps_its_batches_never_sees_them_change(path, of, kind):
+    options = {"batch_size": 175, "lane_groups": 2, "transform": Collects(of)}
+    alone = [batch["x"] for batch in dataset(path, **{**options, "transform": None})]
+    more = {"multiprocessing_context": "forkserver"}
+    if kind is DataLoader:
+        more["batch_size"] = None
+    got = []
+    for batch in kind(dataset(path, **options), num_workers=2, **more):
+        assert bool(batch["same"].all())
+        got.append(batch["x"].clone())
+        batch["x"] += 1e6  # the loop's own
+        slots = int(batch["slots"])
+    assert all(torch.equal(a, b) for a, b in zip(got, alone, strict=True))
+    assert alone[0].nbytes >= transport.LEAST
+    if of is not nothing:  # what is kept takes a slot for each; a short last batch takes none
+        assert slots >= len(batch["same"]) - 1
 
 
 def test_a_transform_that_raises_in_a_worker_names_the_sequences(path):

@@ -148,7 +148,8 @@ class StoreWriter:
     codec, chunk, shard, overwrite, attrs, checksums, storage_options
         As in :func:`chunkstore.create_store`.
     memory_limit : int or str
-        What the buffers may take; where ``shard`` is not given, it is chosen to fit.
+        What the buffers, and encoding them, may take: ``shard`` is chosen to fit. A ``shard`` that is given
+        is taken as it is, and the buffers then take one of it a field.
 
     Examples
     --------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from chunkstore.errors import ConfigError, InputError
 from ingest.protocol import Fault
-from ingest.sources.avro.columns import ITEM, leaves
+from ingest.sources.avro.columns import leaves
 from ingest.sources.avro.container import printable
 from ingest.sources.avro.schema import (
     MISSING,
@@ -335,8 +335,3 @@ def _merge_unions(a: Node, b: Node, spot: _Spot) -> Node:
     if len(out) == 1 and not null:
         return out[0]
     return Node("union", branches=[*([Node("null")] if null else []), *out])
-
-
-def path_text(steps: Sequence[str]) -> str:
-    """Dotted path of steps, arrays left out."""
-    return ".".join(s for s in steps if s != ITEM)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["Output", "Program", "compile_program", "default_value", "leads_into"]
 
 MAX_INSTRUCTIONS = 1_000_000
-_NUMERIC = ("int", "long", "float", "double")
 _FILL = {1: oc.FILL8, 2: oc.FILL16, 4: oc.FILL32, 8: oc.FILL64}
 
 

@@ -19,20 +19,15 @@ if TYPE_CHECKING:
 
     from ingest.protocol import CutRule
 
-__all__ = ["Joiner", "examine"]
+__all__ = ["Joiner", "Look"]
+
+#: dtypes of times that are counted by compiled code; others are none of a time field's usual ones
+_COUNTED = (np.dtype(np.int64), np.dtype(np.float64))
+_LONGEST = 2**63 - 1
 
 
-def examine(
-    start: int,
-    n: int,
-    *,
-    borders: np.ndarray,
-    times: np.ndarray | None,
-    watched: Mapping[str, np.ndarray],
-    cut: CutRule | None,
-    lost: np.ndarray | None = None,
-) -> dict[str, Any]:
-    """Look at the rows of one shard.
+class Look:
+    """Looks at the rows of one shard, column by column, each in pieces that follow each other.
 
     Parameters
     ----------
@@ -40,90 +35,193 @@ def examine(
         First obs and number of rows.
     borders : int64
         Obs at which a sequence begins, ascending; others than those inside are ignored.
-    times : array [n], optional
-        Values of the time field.
-    watched : mapping of name to array [n] or [n, items]
-        Columns a change of which cuts.
     cut : CutRule, optional
         The rule.
-    lost : bool[n], optional
-        Rows that hold no data; their neighbours are compared with each other.
-
-    Returns
-    -------
-    dict
-        JSON values: ``backward`` and ``duplicates`` (pairs), ``where`` (obs of the first backward row),
-        ``cuts`` (obs), ``first`` and ``last`` (obs, time and watched values of the outer rows).
 
     Examples
     --------
     >>> from ingest.protocol import CutRule
-    >>> seen = examine(
-    ...     10, 5, borders=np.array([10, 12]), times=np.array([0, 1, 0, 9, 9]), watched={},
-    ...     cut=CutRule(max_gap=5))
+    >>> look = Look(10, 5, borders=np.array([10, 12]), cut=CutRule(max_gap=5))
+    >>> for piece in np.array([0, 1]), np.array([0, 9, 9]):
+    ...     look.times(piece)
+    >>> seen = look.seen()
     >>> seen["cuts"], seen["backward"], seen["duplicates"]
     ([13], 0, 1)
     >>> seen["last"]
     {'obs': 14, 'time': 9, 'values': {}}
     """
-    found: dict[str, Any] = {
-        "backward": 0,
-        "duplicates": 0,
-        "where": None,
-        "cuts": [],
-        "first": None,
-        "last": None,
-    }
-    inside = borders[(borders > start) & (borders < start + n)] - start
-    rows = None if lost is None or not lost.any() else np.flatnonzero(~lost)
-    count = n if rows is None else rows.size
-    if count == 0:
-        return found
 
-    def at(i: int) -> int:
-        return i if rows is None else int(rows[i])
+    def __init__(self, start: int, n: int, *, borders: np.ndarray, cut: CutRule | None) -> None:
+        self._start, self._n = start, n
+        self._borders = borders[(borders > start) & (borders < start + n)]
+        self._gap = None if cut is None else cut.max_gap
+        self._times: _Column | None = None
+        self._watched: dict[str, _Column] = {}
+        self._cuts: list[np.ndarray] = []
+        self._backward = self._duplicates = 0
+        self.where: int | None = None
+        """Obs of the first row that goes back."""
+        self.back: tuple[Any, Any] | None = None
+        """Times of the row before it, and its own."""
 
-    def row(i: int) -> dict[str, Any]:
+    def times(self, values: np.ndarray, lost: np.ndarray | None = None) -> None:
+        """Take the next values [k] of the time field; ``lost`` is bool[k], True where a row holds no data."""
+        if self._times is None:
+            self._times = _Column(self._start)
+        column = self._times
+        if lost is not None or not _quick(values):
+            self._pairs(*column.pairs(values, lost))
+            return
+        joint = column.joint(values)  # the last row of the piece before and the first of this one
+        if joint is not None:
+            self._pairs(*joint)
+        self._steps(values, column.obs)
+        column.take(values)
+
+    def _steps(self, values: np.ndarray, start: int) -> None:
+        """Count the pairs of values of consecutive obs; look closer only where there is something to see."""
+        from ingest.steps import count_steps  # numba: not needed by those who only join
+
+        edges = self._edges(start, len(values))
+        view = values.view()
+        view.flags.writeable = False
+        gap = _LONGEST if self._gap is None else min(self._gap, _LONGEST)
+        back, same, far = count_steps(view, edges, float(gap) if values.dtype.kind == "f" else gap)
+        self._backward += back
+        self._duplicates += same
+        if back and self.where is None:
+            at = np.flatnonzero(values[1:] < values[:-1])
+            self._first_back(values, np.arange(start, start + len(values)), at[~np.isin(at + 1, edges)])
+        if far and self._gap is not None:
+            at = np.flatnonzero(_far(values[:-1], values[1:], self._gap))
+            self._cuts.append(start + 1 + at[~np.isin(at + 1, edges)])
+
+    def _edges(self, start: int, n: int) -> np.ndarray:
+        """Return where among ``n`` obs a sequence begins, the first left out."""
+        low, high = np.searchsorted(self._borders, (start + 1, start + n))
+        edges: np.ndarray = self._borders[low:high] - start
+        return edges
+
+    def _first_back(self, values: np.ndarray, obs: np.ndarray, pairs: np.ndarray) -> None:
+        if self.where is None and pairs.size:
+            at = int(pairs[0])
+            self.where, self.back = int(obs[at + 1]), (values[at], values[at + 1])
+
+    def _pairs(self, values: np.ndarray, obs: np.ndarray) -> None:
+        before, after = values[:-1], values[1:]
+        same = self._same(obs)
+        back = np.flatnonzero((after < before) & same)
+        self._backward += back.size
+        self._first_back(values, obs, back)
+        self._duplicates += int(np.count_nonzero((after == before) & same))
+        if self._gap is not None:
+            self._cuts.append(obs[1:][_far(before, after, self._gap) & same])
+
+    def _same(self, obs: np.ndarray) -> np.ndarray:
+        """Whether each but the first of these rows belongs to the sequence of the one before."""
+        same = np.ones(max(0, obs.size - 1), bool)
+        edges = np.searchsorted(obs, self._borders)
+        same[edges[(edges > 0) & (edges < obs.size)] - 1] = False
+        return same
+
+    def watch(self, name: str, values: np.ndarray, lost: np.ndarray | None = None) -> None:
+        """Take the next values [k] or [k, items] of a column a change of which cuts."""
+        column = self._watched.get(name)
+        if column is None:
+            column = self._watched[name] = _Column(self._start)
+        kept, obs = column.pairs(values, lost)
+        self._cuts.append(obs[1:][_differ(kept[:-1], kept[1:]) & self._same(obs)])
+
+    def seen(self, lost: np.ndarray | None = None) -> dict[str, Any]:
+        """Return what was seen, when all rows have come.
+
+        Parameters
+        ----------
+        lost : bool[n], optional
+            Rows of the shard that hold no data.
+
+        Returns
+        -------
+        dict
+            JSON values: ``backward`` and ``duplicates`` (pairs), ``where`` (obs of the first backward row),
+            ``cuts`` (obs), ``first`` and ``last`` (obs, time and watched values of the outer rows).
+        """
+        ends: list[dict[str, Any] | None] = [None, None]
+        kept = np.arange(min(self._n, 1)) if lost is None else np.flatnonzero(~lost)
+        if kept.size:
+            last = self._n - 1 if lost is None else int(kept[-1])
+            ends = [self._row(self._start + int(kept[0]), 0), self._row(self._start + last, 1)]
+        cuts = np.unique(np.concatenate(self._cuts)) if self._cuts else np.empty(0, np.int64)
         return {
-            "obs": start + at(i),
-            "time": None if times is None else times[at(i)].item(),
-            "values": {name: _json(column[at(i)]) for name, column in watched.items()},
+            "backward": self._backward,
+            "duplicates": self._duplicates,
+            "where": self.where,
+            "cuts": cuts.tolist(),
+            "first": ends[0],
+            "last": ends[1],
         }
 
-    found["first"], found["last"] = row(0), row(count - 1)
-    if count < 2 or (times is None and not watched):
-        return found
-    same = np.ones(count - 1, bool)
-    if rows is None:
-        same[inside - 1] = False
-    else:
-        edge = np.searchsorted(rows, inside)
-        edge = edge[(edge > 0) & (edge < count)]
-        same[edge - 1] = False
-    cuts = np.zeros(count - 1, bool)
-    if times is not None:
-        used = times if rows is None else times[rows]
-        back = (used[1:] < used[:-1]) & same
-        found["backward"] = int(np.count_nonzero(back))
-        if found["backward"]:
-            found["where"] = start + at(int(np.argmax(back)) + 1)
-        found["duplicates"] = int(np.count_nonzero((used[1:] == used[:-1]) & same))
-        if cut is not None and cut.max_gap is not None:
-            cuts |= _far(used[:-1], used[1:], cut.max_gap)
-    for column in watched.values():
-        used = column if rows is None else column[rows]
-        cuts |= _differ(used[:-1], used[1:])
-    cuts &= same
-    where = np.flatnonzero(cuts) + 1
-    found["cuts"] = (start + (where if rows is None else rows[where])).tolist()
-    return found
+    def _row(self, obs: int, end: int) -> dict[str, Any]:
+        return {
+            "obs": obs,
+            "time": None if self._times is None else self._times.ends[end],
+            "values": {name: column.ends[end] for name, column in self._watched.items()},
+        }
+
+
+class _Column:
+    """How far a column has come, and its outer rows that hold data."""
+
+    def __init__(self, start: int) -> None:
+        self.obs = start
+        """The next obs."""
+        self.ends: list[Any] = [None, None]
+        """First and last value so far, as JSON."""
+        self._last: tuple[np.ndarray, int] | None = None
+
+    def joint(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return (values, obs) of the last row so far and the first of those that come next."""
+        if self._last is None or not len(values):
+            return None
+        value, obs = self._last
+        return np.concatenate([value, values[:1]]), np.array([obs, self.obs])
+
+    def take(self, values: np.ndarray) -> None:
+        """Count in rows that all hold data."""
+        if len(values):
+            self.obs += len(values)
+            self._end(values, self.obs - 1)
+
+    def pairs(self, values: np.ndarray, lost: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Count in rows; return (values, obs) of those that hold data, behind the last one before them."""
+        rows = np.arange(len(values)) if lost is None else np.flatnonzero(~lost)
+        kept, obs = values if lost is None else values[rows], rows + self.obs
+        before = self._last
+        self.obs += len(values)
+        if not rows.size:
+            return values[:0], obs
+        self._end(kept, int(obs[-1]))
+        if before is None:
+            return kept, obs
+        return np.concatenate([before[0], kept]), np.concatenate([[before[1]], obs])
+
+    def _end(self, values: np.ndarray, obs: int) -> None:
+        if self._last is None:
+            self.ends[0] = _json(values[0])
+        self.ends[1] = _json(values[-1])
+        self._last = values[-1:].copy(), obs
+
+
+def _quick(times: np.ndarray) -> bool:
+    """Whether the compiled count takes such times."""
+    return times.dtype in _COUNTED and times.dtype.isnative and times.flags.c_contiguous
 
 
 def _far(before: np.ndarray, after: np.ndarray, max_gap: int) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
         step = after - before
         # an int64 step that wraps is the farthest of all
-        far: np.ndarray = (step > max_gap) | ((step < 0) & (after > before))
+        far: np.ndarray = (after > before) & ((step > max_gap) | (step < 0))
     return far
 
 
@@ -150,8 +248,9 @@ class Joiner:
     >>> rule = CutRule(max_gap=5)
     >>> joiner = Joiner(np.array([0, 4]), rule)
     >>> for a in (0, 2):
-    ...     times = np.array([a, a + 1]) * 4
-    ...     joiner.add(examine(a, 2, borders=np.array([0]), times=times, watched={}, cut=rule))
+    ...     look = Look(a, 2, borders=np.array([0]), cut=rule)
+    ...     look.times(np.array([a, a + 1]) * 4)
+    ...     joiner.add(look.seen())
     >>> joiner.cuts, joiner.duplicates
     ([], 0)
     """

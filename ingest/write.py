@@ -13,6 +13,7 @@ import threading
 import time
 import zipfile
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from chunkstore.shards import add_chunks, open_skeleton
 from chunkstore.statistics import Gathering
 from ingest.assemble import Assembly, Slices
 from ingest.faults import fault_to_json
-from ingest.order import examine
+from ingest.order import Look
 from ingest.rows import Account, column_of, has_mask, lost_mask, mask_name, mask_of, null_of, settle, total
 from ingest.scratch import DamagedScratchError
 from ingest.stage import summary
@@ -78,37 +79,39 @@ class _Shard:
     Nothing is stored before :meth:`store`, and no more than the encoded chunks is kept.
     """
 
-    def __init__(self, job: Job, ledger: Ledger, skeleton: StoreSkeleton, shard: int) -> None:
+    def __init__(
+        self, job: Job, ledger: Ledger, skeleton: StoreSkeleton, shard: int, borders: np.ndarray
+    ) -> None:
         self.job, self.ledger, self.skeleton, self.shard = job, ledger, skeleton, shard
         self.start, self.stop = _layout(job).shard_range(shard)
+        self.watched = () if job.cut is None else job.cut.on_change
+        self._look = Look(self.start, self.stop - self.start, borders=borders, cut=job.cut)
         self._writers: dict[str, ShardWriter] = {}
         self._stats = {f.name: Gathering(f.items) for f in job.fields}
         self.receipt: dict[str, Any] = {"shard": shard, "order": {}, "objects": {}, "stats": {}, "gaps": []}
 
-    def look(
-        self,
-        borders: np.ndarray,
-        times: np.ndarray | None,
-        watched: Mapping[str, np.ndarray],
-        lost: np.ndarray | None,
-    ) -> None:
-        """Check the order of the rows, which needs their times whole, and note lost ones."""
-        job, start = self.job, self.start
-        seen = examine(
-            start, self.stop - start, borders=borders, times=times, watched=watched, cut=job.cut, lost=lost
-        )
-        if job.order == "error" and seen["backward"]:
-            raise IngestError(_backward(job, seen, times, start))
-        self.receipt["order"] = seen
+    def look(self, name: str, values: np.ndarray, lost: np.ndarray | None) -> None:
+        """Check the order of the next rows, if it shows in this column."""
+        if name == self.job.time_field:
+            self._look.times(values, lost)
+            if self._look.back is not None and self.job.order == "error":
+                raise IngestError(_backward(self.job, self._look))
+        if name in self.watched:
+            self._look.watch(name, values, lost)
+
+    def looked(self, lost: np.ndarray | None) -> None:
+        """Note the order of all rows, and which are lost."""
+        self.receipt["order"] = self._look.seen(lost)
         if lost is not None:
-            self.receipt["gaps"] = _ranges(lost, start)
+            self.receipt["gaps"] = _ranges(lost, self.start)
 
     def ready(
         self, spec: FieldSpec, values: np.ndarray, mask: np.ndarray | None, lost: np.ndarray | None
     ) -> list[tuple[ShardWriter, np.ndarray]]:
-        """Count the next chunk of a field, and return what of it is to be encoded."""
+        """Look at the next chunk of a field and count it; return what of it is to be encoded."""
         if lost is not None and not lost.any():
             lost = None
+        self.look(spec.name, values, lost)
         if mask is not None:
             if lost is not None:
                 mask = mask & ~lost
@@ -156,12 +159,12 @@ def _ranges(lost: np.ndarray, start: int) -> list[list[int]]:
     return (edges.reshape(-1, 2) + start).tolist()
 
 
-def _backward(job: Job, seen: Mapping[str, Any], times: np.ndarray | None, start: int) -> str:
-    where = seen["where"]
-    told = "" if times is None else f" ({times[where - start - 1]} then {times[where - start]})"
+def _backward(job: Job, look: Look) -> str:
+    assert look.back is not None
+    before, after = look.back
     return (
-        f"times go back at obs {where}: {job.time_field}{told}; ask for the rows to be sorted, or for "
-        "their order to be kept"
+        f"times go back at obs {look.where}: {job.time_field} ({before} then {after}); ask for the rows "
+        "to be sorted, or for their order to be kept"
     )
 
 
@@ -204,19 +207,19 @@ _buffers = _Buffers()
 class _Filling:
     """The shard that a placed task is filling, row by row, all columns side by side.
 
-    Rows that make a whole chunk are encoded where the source has put them; others are gathered first.
+    Rows that make a whole chunk are encoded where the source has put them; others are gathered first. A chunk
+    is counted as soon as it is whole, while it is in the cache.
     """
 
     def __init__(self, shard: _Shard) -> None:
         self.shard = shard
         self.start, self.stop = shard.start, shard.stop
         self.at = self.start
-        job = shard.job
-        self._chunk = _layout(job).chunk
+        fields = shard.job.fields
+        self._chunk = _layout(shard.job).chunk
         self._begun = self.start
-        self._whole = set() if job.cut is None else set(job.cut.on_change)
-        if job.time_field is not None:
-            self._whole.add(job.time_field)
+        self._fields = [(spec, mask_name(spec.name) if has_mask(spec) else None) for spec in fields]
+        self._others = [name for name in shard.watched if name not in {spec.name for spec in fields}]
         self._columns: dict[str, np.ndarray] = {}
         self._lost: np.ndarray | None = None
 
@@ -224,31 +227,45 @@ class _Filling:
         """Take rows [low, high) of a batch as the next obs; they belong to this shard."""
         while low < high:
             end = min(self._begun + self._chunk, self.stop)
-            n = min(high - low, end - self.at)
+            upto = low + min(high - low, end - self.at)
             if lost is not None:
-                self._lose(lost[low : low + n])
-            alone = n == end - self._begun
-            chunk = {
-                name: self._gathered(name, values[low : low + n], alone, end)
-                for name, values in columns.items()
-            }
-            low, self.at = low + n, self.at + n
+                self._lose(lost[low:upto])
+            for name in self._others:
+                self.shard.look(name, columns[name][low:upto], None if lost is None else lost[low:upto])
+            self._take(columns, low, upto, end)
+            self.at += upto - low
+            low = upto
             if self.at == end:
-                self._encode(chunk)
                 self._begun = end
 
-    def _gathered(self, name: str, values: np.ndarray, alone: bool, end: int) -> np.ndarray:
+    def _take(self, columns: Mapping[str, np.ndarray], low: int, high: int, end: int) -> None:
+        """Gather rows of one chunk, and encode it if these are its last."""
+        whole = self.at + high - low == end
+        lost = None
+        if whole and self._lost is not None:
+            lost = self._lost[self._begun - self.start : end - self.start]
+        chunks: list[tuple[ShardWriter, np.ndarray]] = []
+        for spec, mask_of_it in self._fields:
+            values = self._gathered(spec.name, columns[spec.name], low, high, end)
+            mask = None
+            if mask_of_it is not None:
+                mask = self._gathered(mask_of_it, columns[mask_of_it], low, high, end)
+            if whole:
+                chunks += self.shard.ready(spec, values, mask, lost)
+        if whole:
+            add_chunks(chunks)
+
+    def _gathered(self, name: str, values: np.ndarray, low: int, high: int, end: int) -> np.ndarray:
         """Return the chunk as far as it has come."""
-        whole = name in self._whole
-        if alone and not whole:
-            return values
+        if high - low == end - self._begun:
+            return values[low:high]
         column = self._columns.get(name)
         if column is None:
-            n = self.stop - self.start if whole else min(self._chunk, self.stop - self.start)
+            n = min(self._chunk, self.stop - self.start)
             column = self._columns[name] = _buffers.take((n, *values.shape[1:]), values.dtype)
-        origin = self.start if whole else self._begun
-        column[self.at - origin : self.at - origin + len(values)] = values
-        return column[self._begun - origin : end - origin]
+        at = self.at - self._begun
+        column[at : at + high - low] = values[low:high]
+        return column[: end - self._begun]
 
     def _lose(self, mask: np.ndarray) -> None:
         """Note rows that stand for lost data."""
@@ -258,23 +275,12 @@ class _Filling:
             self._lost = np.zeros(self.stop - self.start, bool)
         self._lost[self.at - self.start : self.at - self.start + len(mask)] |= mask
 
-    def _encode(self, chunk: Mapping[str, np.ndarray]) -> None:
-        lost = None if self._lost is None else self._lost[self._begun - self.start : self.at - self.start]
-        chunks: list[tuple[ShardWriter, np.ndarray]] = []
-        for spec in self.shard.job.fields:
-            mask = chunk[mask_name(spec.name)] if has_mask(spec) else None
-            chunks += self.shard.ready(spec, chunk[spec.name], mask, lost)
-        add_chunks(chunks)
-
-    def close(self, borders: np.ndarray) -> dict[str, Any]:
+    def close(self) -> dict[str, Any]:
         """Write the shard, and return its receipt."""
-        job = self.shard.job
-        times = None if job.time_field is None else self._columns[job.time_field]
-        watched = {} if job.cut is None else {name: self._columns[name] for name in job.cut.on_change}
-        self.shard.look(borders, times, watched, self._lost)
+        self.shard.looked(self._lost)
         for column in self._columns.values():
             _buffers.give(column)
-        for spec in job.fields:
+        for spec, _ in self._fields:
             self.shard.store(spec)
         return self.shard.receipt
 
@@ -292,7 +298,8 @@ def write_placed(job: Job, task: PlacedTask) -> dict[str, Any]:
     faults: list[Fault] = []
     labels: dict[str, list[list[Any]]] = {}
     receipts: list[dict[str, Any]] = []
-    filling = _Filling(_Shard(job, ledger, skeleton, task.shards[0])) if stop > start else None
+    begin = partial(_Shard, job, ledger, skeleton, borders=task.borders)
+    filling = _Filling(begin(task.shards[0])) if stop > start else None
     bytes_in = 0
     for part, first in task.parts:
         end = first + part.claimed
@@ -322,10 +329,10 @@ def write_placed(job: Job, task: PlacedTask) -> dict[str, Any]:
                 filling.put(columns, lost, low - at, upto - at)
                 low = upto
                 if low == filling.stop:
-                    receipts.append(filling.close(task.borders))
+                    receipts.append(filling.close())
                     shard = filling.shard.shard + 1
                     more = shard < task.shards[1]
-                    filling = _Filling(_Shard(job, ledger, skeleton, shard)) if more else None
+                    filling = _Filling(begin(shard)) if more else None
             at += batch.rows
             if at >= stop and not owner:
                 break
@@ -446,7 +453,7 @@ def write_staged(job: Job, task: StagedTask) -> dict[str, Any]:
                 raise IngestError(
                     f"shard {shard} would get {scratch.rows()} rows of {wanted}; the plan is wrong"
                 )
-            receipts.append(_assembled(_Shard(job, ledger, skeleton, shard), scratch, task.borders))
+            receipts.append(_assembled(_Shard(job, ledger, skeleton, shard, task.borders), scratch))
     except DamagedScratchError as error:
         fence(job, ledger)
         folder.delete(error.segment)  # what is not there is staged anew
@@ -464,20 +471,20 @@ def write_staged(job: Job, task: StagedTask) -> dict[str, Any]:
     )
 
 
-def _assembled(shard: _Shard, scratch: Assembly, borders: np.ndarray) -> dict[str, Any]:
+def _assembled(shard: _Shard, scratch: Assembly) -> dict[str, Any]:
     """Write a shard out of scratch, one field after the other, and return its receipt."""
     job = shard.job
-    specs = {f.name: f for f in job.fields}
     lost = scratch.lost()
-    times = None if job.time_field is None else scratch.column(job.time_field, specs[job.time_field])
-    watched = {} if job.cut is None else {n: scratch.column(n, specs.get(n)) for n in job.cut.on_change}
-    shard.look(borders, times, watched, lost)
-    for held in (times, *watched.values()):
-        if held is not None:
-            _buffers.give(held)
-    del times, watched
     step = _layout(job).chunk
-    for spec in job.fields:
+    known = {f.name for f in job.fields}
+    for name in shard.watched:
+        if name not in known:
+            at = 0
+            for values in scratch.chunks(name, None, step):
+                shard.look(name, values, None if lost is None else lost[at : at + len(values)])
+                at += len(values)
+    # times first: where they may not go back, nothing else is worth reading before they are seen
+    for spec in sorted(job.fields, key=lambda f: f.name != job.time_field):
         pieces = scratch.chunks(spec.name, spec, step)
         count = -(-(shard.stop - shard.start) // step)
         masks = scratch.chunks(mask_name(spec.name), None, step) if has_mask(spec) else repeat(None, count)
@@ -487,4 +494,5 @@ def _assembled(shard: _Shard, scratch: Assembly, borders: np.ndarray) -> dict[st
             add_chunks(shard.ready(spec, values, mask, gone))
             at += len(values)
         shard.store(spec)
+    shard.looked(lost)
     return shard.receipt

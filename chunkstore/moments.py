@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["COUNT", "INFINITE", "LANES", "LEVELS", "NULLS", "gather_blocks"]
+__all__ = ["COUNT", "INFINITE", "LANES", "LEVELS", "NULLS", "fixed", "gather_blocks"]
 
 #: sums that run side by side
 LANES = 64
@@ -24,6 +24,19 @@ LANES = 64
 LEVELS = 48
 #: places in the counts of an item: values that are not null, nulls, infinite values
 COUNT, NULLS, INFINITE = range(3)
+
+
+def fixed(array: np.ndarray) -> np.ndarray:
+    """Return it flat, not to be written to: code is compiled for that alone, whatever comes.
+
+    Examples
+    --------
+    >>> fixed(np.zeros((2, 3))).flags.writeable, fixed(np.zeros((2, 3))).shape
+    (False, (6,))
+    """
+    flat = np.ascontiguousarray(array).reshape(-1)
+    flat.setflags(write=False)
+    return flat
 
 
 @njit(cache=True, nogil=True)
@@ -131,10 +144,6 @@ def gather_blocks(
 
     Examples
     --------
-    >>> def fixed(array):
-    ...     array = array.view()
-    ...     array.flags.writeable = False
-    ...     return array
     >>> counts, ends = np.zeros((1, 3), np.int64), np.array([[np.inf, -np.inf]])
     >>> sizes, sums = np.zeros((1, LEVELS), np.int64), np.zeros((1, LEVELS, 2))
     >>> room, spare = np.empty((4, LANES)), np.empty(3)

@@ -258,7 +258,9 @@ class _Sums:
         self._ends = np.full((items, 2), (np.inf, -np.inf))
         self._levels = np.zeros((items, moments.LEVELS), np.int64), np.zeros((items, moments.LEVELS, 2))
         spare = np.empty(self._block)
-        work = np.empty((4, moments.LANES)), spare, _fixed(spare)
+        self._fixed = moments.fixed
+        self._no_mask = moments.fixed(np.empty(0, bool))
+        work = np.empty((4, moments.LANES)), spare, moments.fixed(spare)
         self._state = (self._counts, self._ends, *self._levels, *work)
         self._room = np.empty(0)
         self._rows = 0
@@ -308,8 +310,8 @@ class _Sums:
 
     def _take(self, values: NDArray[np.float64], valid: NDArray[np.bool_] | None) -> None:
         """Take whole blocks, float64[items, n] or [n]."""
-        told = _NO_MASK if valid is None else _fixed(valid)
-        self._gather(_fixed(values), told, self._n, self._block, self._done, *self._state)
+        told = self._no_mask if valid is None else self._fixed(valid)
+        self._gather(self._fixed(values), told, self._n, self._block, self._done, *self._state)
         self._done += values.size // (self._n * self._block)
 
     def items(self) -> list[_Item]:
@@ -317,7 +319,7 @@ class _Sums:
         counts, ends, blocks = self._counts.copy(), self._ends.copy(), self._done
         sizes, sums = (levels.copy() for levels in self._levels)
         if self._rows:
-            held, told = _fixed(self._held[:, : self._rows]), _fixed(self._held_valid[:, : self._rows])
+            held, told = (self._fixed(part[:, : self._rows]) for part in (self._held, self._held_valid))
             state = (counts, ends, sizes, sums, *self._state[4:])
             self._gather(held, told, self._n, self._block, blocks, *state)
             blocks += 1
@@ -367,16 +369,6 @@ class _Origin:
         if high - self.base >= _FAR or self.base - low > _FAR:
             wrapped = (values >= base) != (steps >= 0)
             out[wrapped] = values[wrapped].astype(np.float64) - float(self.base)
-
-
-def _fixed(array: NDArray[Any]) -> NDArray[Any]:
-    """Return it flat, not to be written to: compiled code is made for that alone, whatever comes."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    flat.setflags(write=False)
-    return flat
-
-
-_NO_MASK = _fixed(np.empty(0, bool))
 
 
 def _made(items: Sequence[_Item], vector: bool) -> FieldStatistics:

@@ -16,6 +16,8 @@ from chunkstore.errors import CorruptDataError, IngestError
 from ingest.folder import LocalFolder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ingest.exchange import SegmentRef
     from ingest.folder import Folder
 
@@ -44,18 +46,25 @@ def page_rows(width: int) -> int:
     return max(1, PAGE // max(1, width))
 
 
-def page_sums(data: np.ndarray, width: int) -> np.ndarray:
-    """Return the crc32c of each page of a column, uint32, from its bytes, uint8.
+def page_sums(data: Iterable[np.ndarray], width: int) -> np.ndarray:
+    """Return the crc32c of each page of a column, uint32, from its bytes, uint8, in one or more pieces.
 
     Examples
     --------
-    >>> page_sums(np.frombuffer(b"123456789", np.uint8), 1 << 20).tolist() == [0xE3069283]
+    >>> pieces = np.frombuffer(b"1234", np.uint8), np.frombuffer(b"56789", np.uint8)
+    >>> page_sums(pieces, 1 << 20).tolist() == [0xE3069283]
     True
     """
     step = page_rows(width) * width
-    data = data.view()
-    data.flags.writeable = False  # the library takes read-only buffers only
-    sums = [google_crc32c.value(data[at : at + step]) for at in range(0, len(data), step)]
+    sums: list[int] = []
+    left = 0  # bytes that the last page still takes
+    for piece in data:
+        view = piece.view()
+        view.flags.writeable = False  # the library takes read-only buffers only
+        if left:
+            sums[-1] = google_crc32c.extend(sums[-1], view[:left])
+        sums += [google_crc32c.value(view[at : at + step]) for at in range(left, len(view), step)]
+        left = max(left - len(view), 0) if len(view) <= left else -(len(view) - left) % step
     return np.array(sums, "<u4")
 
 

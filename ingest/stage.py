@@ -19,6 +19,7 @@ import numpy as np
 from chunkstore.codecs import checksum
 from chunkstore.errors import IngestError, UnsupportedError
 from ingest.faults import FaultCount, fault_to_json, loses_rows
+from ingest.grouping import group
 from ingest.inputs import natural_key
 from ingest.rows import (
     Account,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ingest.folder import Folder
+    from ingest.grouping import Grouping
     from ingest.plan import Job
     from ingest.protocol import Batch, Fault, Part
 
@@ -74,28 +76,6 @@ class _Buffer:
     rows: int = 0
     nbytes: int = 0
 
-    def codes_array(self) -> np.ndarray:
-        """int32[rows]: key of each row."""
-        pieces = [np.full(n, c, np.int32) if isinstance(c, int) else c for c, n in self.codes]
-        return np.concatenate(pieces) if pieces else np.empty(0, np.int32)
-
-    def runs(self, rank: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return key and rows of each key if batches have one each, in order: then nothing moves."""
-        if not all(isinstance(c, int) for c, _ in self.codes):
-            return None
-        keys = np.array([c for c, _ in self.codes], np.int64)
-        if (np.diff(rank[keys]) < 0).any():
-            return None
-        starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-        return keys[starts], np.add.reduceat(np.array([n for _, n in self.codes], np.int64), starts)
-
-    def single(self) -> int | None:
-        """Return the key of all rows, if they have one."""
-        known = {c for c, _ in self.codes if isinstance(c, int)}
-        if len(known) == 1 and all(isinstance(c, int) for c, _ in self.codes):
-            return known.pop()
-        return None
-
 
 class _Stager:
     """The work of one task; see :func:`stage`."""
@@ -112,7 +92,7 @@ class _Stager:
         self.segments: list[dict[str, Any]] = []
         self.buffer = _Buffer()
         self.nbytes = 0
-        self._rooms = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
+        self._memory = np.empty(0, np.uint8)
 
     def add(self, part: Part, batch: Batch, key: str | None) -> tuple[int, int]:
         """Take in a batch; return (rows with data, rows lost)."""
@@ -156,7 +136,7 @@ class _Stager:
         gap = 0
         if lost is not None or LOST in buffer.columns:
             if LOST not in buffer.columns:
-                buffer.columns[LOST] = [np.zeros(buffer.rows, bool)] if buffer.rows else []
+                buffer.columns[LOST] = [np.zeros(n, bool) for _, n in buffer.codes[:-1]]
             buffer.columns[LOST].append(np.zeros(batch.rows, bool) if lost is None else lost)
             gap = 0 if lost is None else int(np.count_nonzero(lost))
         buffer.rows += batch.rows
@@ -183,39 +163,21 @@ class _Stager:
         self.buffer.columns.setdefault(name, []).append(values)
         return values.nbytes
 
-    def _order(self) -> tuple[np.ndarray | None, np.ndarray, np.ndarray, np.ndarray | None]:
-        """Return (permutation or None, key of each slice, rows of each slice, sorted times or None)."""
+    def _grouped(self) -> tuple[Grouping, np.ndarray | None]:
+        """Say where each row goes; return the times in that order too, if rows are sorted by them."""
         buffer = self.buffer
-        times = None
-        if self.job.order == "sort" and self.job.time_field is not None:
-            times = np.concatenate(buffer.columns[self.job.time_field])
-            if LOST in buffer.columns:
-                # lost rows stay behind the row before them; what they hold never reaches the store
-                times = fill_lost(times, np.concatenate(buffer.columns[LOST]))
-                buffer.columns[self.job.time_field] = [times]
-        single = buffer.single()
-        order: np.ndarray | None
-        if single is not None:
-            order = None
-            if times is not None and (times[1:] < times[:-1]).any():
-                order = np.argsort(times, kind="stable")
-                times = times[order]
-            return order, np.array([single]), np.array([buffer.rows]), times
-        rank = self._rank()
-        runs = buffer.runs(rank) if times is None else None
-        if runs is not None:
-            return None, runs[0], runs[1], None
-        codes = buffer.codes_array()
-        # numpy sorts numbers of 16 bits by counting them: several times faster, and in the same order
-        ranks = (rank.astype(np.uint16) if rank.size <= 1 << 16 else rank)[codes]
-        order = np.argsort(ranks, kind="stable") if times is None else np.lexsort((times, ranks))
-        if times is not None:
-            times = times[order]
-        counts = np.bincount(ranks, minlength=rank.size)
-        present = np.flatnonzero(counts)
-        code_of = np.empty_like(rank)
-        code_of[rank] = np.arange(rank.size)
-        return order, code_of[present], counts[present], times
+        grouping = group(buffer.codes, self._rank())
+        name = self.job.time_field
+        if self.job.order != "sort" or name is None:
+            return grouping, None
+        if LOST in buffer.columns:
+            # lost rows stay behind the row before them; what they hold never reaches the store
+            whole = fill_lost(np.concatenate(buffer.columns[name]), np.concatenate(buffer.columns[LOST]))
+            buffer.columns[name] = np.split(whole, np.cumsum(grouping.sizes)[:-1])
+        pieces = buffer.columns[name]
+        times = grouping.gather(pieces, np.empty(buffer.rows, np.result_type(*pieces)))
+        ordered = grouping.sort(times)
+        return grouping, times if ordered is None else ordered
 
     def _rank(self) -> np.ndarray:
         names = self.names
@@ -225,23 +187,19 @@ class _Stager:
             rank[place] = np.arange(len(names))
         return rank
 
-    def _joined(self, values: list[np.ndarray]) -> np.ndarray:
-        shape = (sum(map(len, values)), *values[0].shape[1:])
-        return np.concatenate(values, out=self._room(0, shape, np.result_type(*values)))
-
-    def _room(self, which: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    def _room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """Return memory for one column, the same again: touching fresh memory costs as much as a copy."""
         need = math.prod(shape) * dtype.itemsize
-        if self._rooms[which].size < need:
-            self._rooms[which] = np.empty(need, np.uint8)
-        return self._rooms[which][:need].view(dtype).reshape(shape)
+        if self._memory.size < need:
+            self._memory = np.empty(need, np.uint8)
+        return self._memory[:need].view(dtype).reshape(shape)
 
     def flush(self) -> None:
         """Write what is gathered as one segment."""
         buffer = self.buffer
         if buffer.rows == 0:
             return
-        order, slice_keys, slice_rows, times = self._order()
+        grouping, times = self._grouped()
         name = f"seg/{self.task.index:06d}-{len(self.segments):04d}"
         columns: dict[str, list[Any]] = {}
         sums: list[np.ndarray] = []
@@ -250,20 +208,21 @@ class _Stager:
             offset = 0
             for column in list(buffer.columns):
                 values = buffer.columns.pop(column)
-                whole = values[0] if len(values) == 1 else self._joined(values)
-                del values
-                if order is not None:
-                    whole = np.take(whole, order, 0, self._room(1, whole.shape, whole.dtype), mode="clip")
-                whole = np.ascontiguousarray(whole)
-                items = whole.shape[1] if whole.ndim == 2 else 0
-                columns[column] = [offset, whole.dtype.str, items, sum(map(len, sums))]
-                if whole.nbytes:
-                    data = whole.reshape(-1).view(np.uint8)
-                    sums.append(page_sums(data, whole.nbytes // len(whole)))
-                    yield data.data
-                pad = -whole.nbytes % _ALIGN
+                kind = np.result_type(*values)
+                if grouping.moved or any(v.dtype != kind for v in values):
+                    shape = (buffer.rows, *values[0].shape[1:])
+                    values = [grouping.gather(values, self._room(shape, kind))]
+                items = values[0].shape[1] if values[0].ndim == 2 else 0
+                columns[column] = [offset, kind.str, items, sum(map(len, sums))]
+                data = [np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in values]
+                nbytes = sum(map(len, data))
+                if nbytes:
+                    sums.append(page_sums(data, nbytes // buffer.rows))
+                    for piece in data:
+                        yield piece.data
+                pad = -nbytes % _ALIGN
                 yield bytes(pad)
-                offset += whole.nbytes + pad
+                offset += nbytes + pad
             table = np.concatenate([np.empty(0, "<u4"), *sums])
             where.extend((offset, table.size))
             yield table.tobytes()
@@ -271,11 +230,11 @@ class _Stager:
         where: list[int] = []
         rows = buffer.rows
         nbytes = self.scratch.put_stream(name, pieces())
-        table = np.zeros((slice_keys.size, 4), np.int64)
-        table[:, 0], table[:, 1] = slice_keys, slice_rows
+        table = np.zeros((grouping.keys.size, 4), np.int64)
+        table[:, 0], table[:, 1] = grouping.keys, grouping.rows
         if times is not None:
-            ends = np.cumsum(slice_rows)
-            table[:, 2], table[:, 3] = _bits(times[ends - slice_rows]), _bits(times[ends - 1])
+            ends = np.cumsum(grouping.rows)
+            table[:, 2], table[:, 3] = _bits(times[ends - grouping.rows]), _bits(times[ends - 1])
         out = io.BytesIO()
         np.save(out, table)
         index = out.getvalue()

@@ -105,7 +105,7 @@ def test_damage_is_seen_exactly_where_a_touched_page_has_it(tmp_path_factory, ro
     width = 4 * max(1, items)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scratch, "PAGE", 64)
-        sums = page_sums(data, width)
+        sums = page_sums([data], width)
         wrong = data.copy()
         at %= wrong.size
         wrong[at] ^= 1
@@ -132,7 +132,7 @@ def test_damage_is_seen_exactly_where_a_touched_page_has_it(tmp_path_factory, ro
 
 def test_every_read_of_scratch_that_is_not_local_is_checked_again():
     data = np.arange(9_000.0)
-    sums = page_sums(data.view(np.uint8), 8)
+    sums = page_sums([data.view(np.uint8)], 8)
     stored = data.tobytes() + sums.tobytes()
     ref = SegmentRef("s", data.size, {"x": (0, "<f8", 0, 0)}, (data.nbytes, len(sums)))
     reads = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -291,52 +291,70 @@ class Assembly:
             raise IngestError(f"no slice of scratch holds {name!r}; the plan and scratch disagree")
         return out
 
-    def chunks(self, name: str, spec: FieldSpec | None, step: int) -> Iterator[np.ndarray]:
-        """Assemble one column of the shard in pieces of ``step`` rows, each good until the next is asked for.
+    def chunks(self, name: str, spec: FieldSpec | None, step: int, kept: int = 1) -> Iterator[np.ndarray]:
+        """Assemble one column of the shard in pieces of ``step`` rows, not to be written to.
 
-        Long runs are gathered piece by piece, while they are in the cache; short or merged ones all at once.
+        Long runs are gathered piece by piece, while they are in the cache, or given as they lie in scratch
+        where one holds the whole piece; short or merged runs are gathered all at once. A piece is good until
+        the ``kept``-th after it is asked for.
         """
         n = self.stop - self.start
-        local = isinstance(self.folder, LocalFolder)  # of others a whole column is one request a segment
-        runs = self._in_order() if local and not self.single else None
+        runs = self._in_order
         if runs is None:
             whole = self.column(name, spec)
             for low in range(0, n, step):
                 yield whole[low : low + step]
             self._give(whole)
             return
-        obs, rows, lengths, segments = runs
-        out: np.ndarray | None = None if spec is None else self._take(spec.shape(min(step, n)), spec.np_dtype)
-        for low in range(0, n, step):
+        rooms: list[np.ndarray] = []
+        at, (begins, ends, rows, segments) = 0, runs
+        for piece, low in enumerate(range(0, n, step)):
             high = min(low + step, n)
-            at = int(np.searchsorted(obs, low, side="right")) - 1
-            while at < obs.size and obs[at] < high:
-                begin, end = int(obs[at]), int(obs[at] + lengths[at])
+            out: np.ndarray | None = None
+            while True:
+                begin, end = begins[at], ends[at]
                 a, b = max(begin, low), min(end, high)
-                row, segment = int(rows[at]) + a - begin, int(segments[at])
-                values, base = self._column(segment, name, row, row + b - a)
-                values = values[row - base : row - base + b - a]
-                self._reader(segment).check_run(name, row, b - a)
-                if out is None:
-                    out = self._take((min(step, n), *values.shape[1:]), values.dtype)
-                out[a - low : b - low] = values
+                values = self._reader(segments[at]).run(name, rows[at] + a - begin, b - a)
+                if b - a == high - low and (spec is None or values.dtype == spec.np_dtype):
+                    out = values
+                else:
+                    if out is None:
+                        out = self._piece(rooms, piece % kept, min(step, n), values, spec)[: high - low]
+                    out[a - low : b - low] = values
+                if end > high:
+                    break
                 at += 1
-            assert out is not None  # rows() has counted them
-            yield out[: high - low]
-        self._kept.clear()
-        if out is not None:
-            self._give(out)
+                if end == high:
+                    break
+            yield out
+        for room in rooms:
+            self._give(room)
 
-    def _in_order(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
-        """Return (obs, row, rows, segment) of all runs by obs; None where most are short."""
-        if not self.runs:
+    def _piece(
+        self, rooms: list[np.ndarray], which: int, n: int, values: np.ndarray, spec: FieldSpec | None
+    ) -> np.ndarray:
+        """Return memory for a piece of a column like ``values``, that of an earlier one if there is one."""
+        shape, dtype = (
+            ((n, *values.shape[1:]), values.dtype) if spec is None else (spec.shape(n), spec.np_dtype)
+        )
+        while len(rooms) <= which:
+            rooms.append(self._take(shape, dtype))
+        return rooms[which]
+
+    @cached_property
+    def _in_order(self) -> tuple[list[int], list[int], list[int], list[int]] | None:
+        """First obs, obs past the last, row and segment of all runs; None where they are not read so."""
+        local = isinstance(self.folder, LocalFolder)  # of others a whole column is one request a segment
+        if not local or self.single or not self.runs:
             return None
         segments = np.repeat(list(self.runs), [rows.size for rows, _, _ in self.runs.values()])
         rows, obs, lengths = (np.concatenate(found) for found in zip(*self.runs.values(), strict=True))
         if int(lengths.sum()) < SHORT_RUN * lengths.size:
             return None
         order = np.argsort(obs)
-        return obs[order], rows[order], lengths[order], segments[order]
+        found = obs, obs + lengths, rows, segments
+        begins, ends, rows, segments = (part[order].tolist() for part in found)
+        return begins, ends, rows, segments
 
     def _check(self, name: str, values: np.ndarray, segment: int, base: int) -> None:
         reader = self._reader(segment)

@@ -92,6 +92,7 @@ class SegmentReader:
         self._whole: np.ndarray | None = None
         self._sums: np.ndarray | None = None
         self._good: dict[str, bytearray] = {}
+        self._columns: dict[str, tuple[np.ndarray, bytearray, int, int]] = {}
 
     def column(self, name: str, low: int, high: int) -> tuple[np.ndarray, int]:
         """Return (values, row of the first) that hold at least rows [low, high) of a column, not checked yet.
@@ -138,17 +139,18 @@ class SegmentReader:
             "anew"
         )
 
-    def check_run(self, name: str, row: int, rows: int) -> None:
-        """Check every page in which rows [row, row + rows) of a column lie; for local segments only."""
-        if self.ref.sums is None:
-            return
-        good, step, first = self._pages(name)
-        values = None
-        for page in range(row // step, (row + rows - 1) // step + 1):
-            if not good[page]:
-                values = self.column(name, 0, self.ref.rows)[0] if values is None else values
-                self._check_page(name, values[page * step : (page + 1) * step], page, step, first)
-                good[page] = 1
+    def run(self, name: str, row: int, rows: int) -> np.ndarray:
+        """Return rows [row, row + rows) of a column as they lie, checked; of local segments only."""
+        found = self._columns.get(name)
+        if found is None:
+            found = self._columns[name] = (self.column(name, 0, self.ref.rows)[0], *self._pages(name))
+        values, good, step, first = found
+        if self.ref.sums is not None:
+            for page in range(row // step, (row + rows - 1) // step + 1):
+                if not good[page]:
+                    self._check_page(name, values[page * step : (page + 1) * step], page, step, first)
+                    good[page] = 1
+        return values[row : row + rows]
 
     def _pages(self, name: str) -> tuple[bytearray, int, int]:
         """Return (which pages of a column are known to be good, rows of a page, index of its first sum)."""

@@ -31,7 +31,7 @@ from ingest.stage import summary
 from ingest.worker import check_identity, fence, ledger_of, scratch_of, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from chunkstore.layout import FieldSpec, Layout
     from chunkstore.shards import ShardWriter, StoreSkeleton
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from ingest.protocol import Batch, Fault, Part
 
 __all__ = ["PlacedTask", "StagedTask", "write_placed", "write_staged"]
+
+#: chunks of a field that are handed to the encoders at a time, and their bytes, unless one has more
+HANDED_CHUNKS, HANDED = 8, 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,14 +488,21 @@ def _assembled(shard: _Shard, scratch: Assembly) -> dict[str, Any]:
                 at += len(values)
     # times first: where they may not go back, nothing else is worth reading before they are seen
     for spec in sorted(job.fields, key=lambda f: f.name != job.time_field):
-        pieces = scratch.chunks(spec.name, spec, step)
+        several = max(1, min(HANDED // (step * spec.bytes_per_obs), HANDED_CHUNKS))
+        pieces = scratch.chunks(spec.name, spec, step, several)
         count = -(-(shard.stop - shard.start) // step)
-        masks = scratch.chunks(mask_name(spec.name), None, step) if has_mask(spec) else repeat(None, count)
+        masks: Iterable[np.ndarray | None] = repeat(None, count)
+        if has_mask(spec):
+            masks = scratch.chunks(mask_name(spec.name), None, step, several)
         at = 0
-        for values, mask in zip(pieces, masks, strict=True):
+        ready: list[tuple[ShardWriter, np.ndarray]] = []
+        for i, (values, mask) in enumerate(zip(pieces, masks, strict=True), 1):
             gone = None if lost is None else lost[at : at + len(values)]
-            add_chunks(shard.ready(spec, values, mask, gone))
+            ready += shard.ready(spec, values, mask, gone)
             at += len(values)
+            if i % several == 0 or i == count:
+                add_chunks(ready)
+                ready = []
         shard.store(spec)
     shard.looked(lost)
     return shard.receipt

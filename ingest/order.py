@@ -23,7 +23,7 @@ __all__ = ["Joiner", "Look"]
 
 #: dtypes of times that are counted by compiled code; others are none of a time field's usual ones
 _COUNTED = (np.dtype(np.int64), np.dtype(np.float64))
-_LONGEST = 2**63 - 1
+_LONGEST = 2**64 - 1
 
 
 class Look:
@@ -72,11 +72,24 @@ class Look:
         if lost is not None or not _quick(values):
             self._pairs(*column.pairs(values, lost))
             return
-        joint = column.joint(values)  # the last row of the piece before and the first of this one
-        if joint is not None:
-            self._pairs(*joint)
+        if column.last is not None and len(values):
+            self._joint(*column.last, values[0], column.obs)
         self._steps(values, column.obs)
         column.take(values)
+
+    def _joint(self, before: np.ndarray, obs: int, after: Any, obs_after: int) -> None:
+        """Count the pair of the last row of a piece and the first of the next."""
+        low, high = np.searchsorted(self._borders, (obs + 1, obs_after + 1))
+        if low < high:
+            return
+        a, b = before[0].item(), after.item()
+        if b < a:
+            self._backward += 1
+            if self.where is None:
+                self.where, self.back = obs_after, (before[0], after)
+        self._duplicates += a == b
+        if self._gap is not None and b - a > self._gap:
+            self._cuts.append(np.array([obs_after]))
 
     def _steps(self, values: np.ndarray, start: int) -> None:
         """Count the pairs of values of consecutive obs; look closer only where there is something to see."""
@@ -86,7 +99,10 @@ class Look:
         view = values.view()
         view.flags.writeable = False
         gap = _LONGEST if self._gap is None else min(self._gap, _LONGEST)
-        back, same, far = count_steps(view, edges, float(gap) if values.dtype.kind == "f" else gap)
+        if values.dtype.kind == "f":
+            back, same, far = count_steps(view, view, edges, float(gap))
+        else:
+            back, same, far = count_steps(view, view.view(np.uint64), edges, np.uint64(gap))
         self._backward += back
         self._duplicates += same
         if back and self.where is None:
@@ -177,14 +193,8 @@ class _Column:
         """The next obs."""
         self.ends: list[Any] = [None, None]
         """First and last value so far, as JSON."""
-        self._last: tuple[np.ndarray, int] | None = None
-
-    def joint(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return (values, obs) of the last row so far and the first of those that come next."""
-        if self._last is None or not len(values):
-            return None
-        value, obs = self._last
-        return np.concatenate([value, values[:1]]), np.array([obs, self.obs])
+        self.last: tuple[np.ndarray, int] | None = None
+        """The last row that holds data, so far: its value [1] or [1, items], and its obs."""
 
     def take(self, values: np.ndarray) -> None:
         """Count in rows that all hold data."""
@@ -196,7 +206,7 @@ class _Column:
         """Count in rows; return (values, obs) of those that hold data, behind the last one before them."""
         rows = np.arange(len(values)) if lost is None else np.flatnonzero(~lost)
         kept, obs = values if lost is None else values[rows], rows + self.obs
-        before = self._last
+        before = self.last
         self.obs += len(values)
         if not rows.size:
             return values[:0], obs
@@ -206,10 +216,10 @@ class _Column:
         return np.concatenate([before[0], kept]), np.concatenate([[before[1]], obs])
 
     def _end(self, values: np.ndarray, obs: int) -> None:
-        if self._last is None:
+        if self.last is None:
             self.ends[0] = _json(values[0])
         self.ends[1] = _json(values[-1])
-        self._last = values[-1:].copy(), obs
+        self.last = values[-1:].copy(), obs
 
 
 def _quick(times: np.ndarray) -> bool:

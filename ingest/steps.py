@@ -10,16 +10,18 @@ __all__ = ["count_steps"]
 
 
 @njit(cache=True, nogil=True)
-def count_steps(times: Any, edges: Any, gap: Any) -> Any:
+def count_steps(times: Any, spans: Any, edges: Any, gap: Any) -> Any:
     """Count pairs of neighbours of one sequence.
 
     Parameters
     ----------
     times : int64[n] or float64[n]
         Never written to.
+    spans : uint64[n] or float64[n]
+        The same, to be subtracted: uint64 holds the longest step of int64.
     edges : int64[k]
         Places at which a sequence begins, from 1 to n - 1: the pair with the row before does not count.
-    gap : int64 or float64
+    gap : uint64 or float64
         A step forward that is longer is far.
 
     Returns
@@ -32,25 +34,19 @@ def count_steps(times: Any, edges: Any, gap: Any) -> Any:
     >>> import numpy as np
     >>> times = np.array([0, 5, 5, 3, 90, 0])
     >>> times.flags.writeable = False
-    >>> count_steps(times, np.array([5]), 50)
+    >>> count_steps(times, times.view(np.uint64), np.array([5]), np.uint64(50))
     (1, 1, 1)
     """
     back = same = far = 0
-    before, after = times[:-1], times[1:]
+    before, after, low, high = times[:-1], times[1:], spans[:-1], spans[1:]
     for i in range(before.size):
         a, b = before[i], after[i]
         back += b < a
         same += b == a
-        far += _is_far(a, b, gap)
+        far += (b > a) & (high[i] - low[i] > gap)
     for edge in edges:
         a, b = times[edge - 1], times[edge]
         back -= b < a
         same -= b == a
-        far -= _is_far(a, b, gap)
+        far -= (b > a) & (spans[edge] - spans[edge - 1] > gap)
     return back, same, far
-
-
-@njit(cache=True, nogil=True)
-def _is_far(a: Any, b: Any, gap: Any) -> Any:
-    step = b - a
-    return (b > a) & ((step > gap) | (step < 0))  # a step that wraps is the farthest of all

@@ -5,9 +5,11 @@ Chunks stand one after the other, then the index. The bytes depend on the values
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import google_crc32c
 import numpy as np
 
 from chunkstore.arrays import fill_value
@@ -63,7 +65,8 @@ def encode_shard(meta: ArrayMeta, values: NDArray[Any]) -> bytes | None:
     running = [pool.submit(encoder.encode, values[at : at + meta.chunk]) for at in starts]
     for future in running:
         encoder.put(future.result())
-    return encoder.object()
+    parts = encoder.parts()
+    return b"".join(parts) if parts else None
 
 
 class _Encoder:
@@ -97,13 +100,36 @@ class _Encoder:
             self._at += len(data)
         self._chunks += 1
 
-    def object(self) -> bytes | None:
-        """Return the whole object, or None where there is nothing to store; lets go of the chunks."""
+    def parts(self) -> list[bytes]:
+        """Return the whole object in pieces, none where there is nothing to store; lets go of the chunks."""
         if not self._parts:
-            return None
+            return []
         table = self._index.tobytes()
         parts, self._parts = self._parts, []
-        return b"".join([*parts, table, checksum(table).to_bytes(4, "little")])
+        return [*parts, table, checksum(table).to_bytes(4, "little")]
+
+
+class _Room(threading.local):
+    """Memory in which objects are joined, again the same: touching fresh memory costs as much as a copy."""
+
+    def __init__(self) -> None:
+        self.raw = bytearray()
+
+    def join(self, parts: Sequence[bytes]) -> tuple[memoryview, int]:
+        """Return (an object, good until the next is joined, its crc32c, taken while it is in the cache)."""
+        size = sum(map(len, parts))
+        if len(self.raw) < size:
+            self.raw = bytearray()
+            self.raw = bytearray(size)
+        room, at, crc = memoryview(self.raw), 0, 0
+        for part in parts:
+            room[at : at + len(part)] = part
+            crc = google_crc32c.extend(crc, part)
+            at += len(part)
+        return room[:size], crc
+
+
+_room = _Room()
 
 
 class ShardWriter:
@@ -233,7 +259,10 @@ class StoreSkeleton:
                 f"shard {shard_index} of field {field!r} takes {meta.dtype}{[length, *meta.shape[1:]]}, "
                 f"got {values.dtype}{list(values.shape)}; a shard is written whole or not at all"
             )
-        return self._store(meta.key(shard_index), encode_shard(meta, values))
+        data = encode_shard(meta, values)
+        if data is None:
+            return self._store(meta.key(shard_index), None, None)
+        return self._store(meta.key(shard_index), data, checksum(data))
 
     def begin_shard(self, field: str, shard_index: int) -> ShardWriter:
         """Return a writer of a whole shard that takes its values chunk by chunk; nothing is stored yet."""
@@ -253,15 +282,18 @@ class StoreSkeleton:
                 f"shard {writer.shard_index} of field {writer.field!r} has {writer.filled} of its "
                 f"{writer.length} obs; a shard is written whole or not at all"
             )
-        return self._store(writer.meta.key(writer.shard_index), writer.encoder.object())
+        parts = writer.encoder.parts()
+        return self._store(
+            writer.meta.key(writer.shard_index), *(_room.join(parts) if parts else (None, None))
+        )
 
-    def _store(self, key: str, data: bytes | None) -> ShardReceipt:
+    def _store(self, key: str, data: bytes | memoryview | None, crc: int | None) -> ShardReceipt:
         self._place.sweep_object(key)
         if data is None:
             self._place.delete(key)
             return ShardReceipt(key, 0, None)
         self._place.put(key, data)
-        return ShardReceipt(key, len(data), checksum(data))
+        return ShardReceipt(key, len(data), crc)
 
     def shard_checksum(self, field: str, shard_index: int) -> tuple[int, int] | None:
         """Return (bytes, crc32c) of the stored object of a shard, or None where there is none."""

@@ -57,3 +57,18 @@ def test_a_chunk_that_is_not_the_next_one_is_refused(tmp_path):
     assert made.shard_checksum("x", 0) is None
     with pytest.raises(ConfigError, match="there is no shard 1"):
         made.begin_shard("x", 1)
+
+
+def test_several_chunks_of_a_shard_may_come_at_once(tmp_path):
+    fields = [FieldSpec("x", "f4"), FieldSpec("y", "i2")]
+    made = skeleton(tmp_path / "s.zarr", 20, fields)
+    x, y = np.arange(20, dtype="f4"), np.arange(20, dtype="i2")
+    whole = [made.write_shard("x", 0, x), made.write_shard("y", 0, y)]
+    one, two = made.begin_shard("x", 0), made.begin_shard("y", 0)
+    add_chunks([(one, x[:8]), (two, y[:8]), (one, x[8:16]), (one, x[16:])])
+    add_chunks([(two, y[8:16]), (two, y[16:])])
+    assert [made.store_shard(one), made.store_shard(two)] == whole
+    assert made.shard_checksum("x", 0) == (whole[0].nbytes, whole[0].crc32c)
+    with pytest.raises(ConfigError, match="the chunk at 8 of shard 0"):
+        add_chunks([(one := made.begin_shard("x", 0), x[:8]), (one, x[:7])])
+    assert one.filled == 0

@@ -36,7 +36,7 @@ def tell_plan(plan: Plan, workers: int = 1) -> str:
     plan       ...
     """
     width = row_bytes(plan.fields)
-    files = len({p.file for p in plan.parts})
+    files = len(plan.parts.files)
     layout = plan.layout
     obs = layout.n_obs if layout is not None else plan.claimed
     decoded = obs * width

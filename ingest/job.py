@@ -329,7 +329,7 @@ class _Work:
                 "use --overwrite to replace it"
             )
         self.remove()
-        self.ledger.folder.put_stream("parts.jsonl", plan.lines())
+        self.ledger.folder.put_stream("parts.jsonl", plan.parts.blocks())
         self.ledger.put_json("plan.json", plan.to_json())
 
     def _changed(self, old: Mapping[str, Any], plan: Plan) -> str:

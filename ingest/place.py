@@ -73,7 +73,9 @@ def place_parts(sequence: np.ndarray, rows: np.ndarray, n_sequences: int) -> Par
     >>> places.part.tolist(), places.start.tolist(), places.rowsize.tolist()
     ([1, 0, 2], [0, 2, 7, 10], [2, 8, 0])
     """
-    order = np.argsort(sequence, kind="stable")
+    order = np.arange(sequence.size)
+    if (np.diff(sequence) < 0).any():
+        order = np.argsort(sequence, kind="stable")
     start = np.zeros(order.size + 1, np.int64)
     np.cumsum(rows[order], out=start[1:])
     # bincount with weights works in floats, which lose integers past 2**53
@@ -125,16 +127,12 @@ def group_by_bytes(nbytes: np.ndarray, target: int, most: int = 256) -> np.ndarr
     >>> group_by_bytes(np.array([3, 3, 3, 9, 1]), 6).tolist()
     [0, 2, 4, 5]
     """
+    ends = np.cumsum(nbytes)
     borders = [0]
-    total = count = 0
-    for index, size in enumerate(nbytes.tolist()):
-        total += size
-        count += 1
-        if total >= target or count >= most:
-            borders.append(index + 1)
-            total = count = 0
-    if borders[-1] != nbytes.size:
-        borders.append(int(nbytes.size))
+    while (low := borders[-1]) < nbytes.size:
+        before = int(ends[low - 1]) if low else 0
+        enough = int(np.searchsorted(ends, before + target)) + 1  # the entry that reaches the target is in
+        borders.append(min(max(enough, low + 1), low + most, nbytes.size))
     return np.array(borders, np.int64)
 
 

@@ -19,14 +19,15 @@ import numpy as np
 import chunkstore
 from chunkstore.errors import ConfigError, IngestError, MemoryLimitError
 from ingest.memory import BASE_MEMORY, Choices, aside_bytes, choose_layout, mib, write_memory
+from ingest.parts import Parts, plain
 from ingest.place import group_by_bytes, place_parts, task_borders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from chunkstore.layout import FieldSpec, Layout
     from ingest.place import PartPlaces
-    from ingest.protocol import ColumnSpec, CutRule, Fault, Part, Scan
+    from ingest.protocol import ColumnSpec, CutRule, Fault, Scan
 
 __all__ = ["Job", "Plan", "make_plan"]
 
@@ -89,7 +90,7 @@ class Plan:
     """Fields of the store."""
     columns: tuple[ColumnSpec, ...]
     """Columns along ``sequence``."""
-    parts: Sequence[Part]
+    parts: Parts
     """Everything to be read, in order."""
     keys: tuple[str, ...]
     """Sequence ids known at the scan."""
@@ -157,7 +158,7 @@ class Plan:
             "engine": chunkstore.__version__,
             "sequences_known": len(self.keys),
             "keys_sha256": _digest([[list(self.keys)], sorted(self.key_labels.items())]),
-            "files": len({p.file for p in self.parts}),
+            "files": len(self.parts.files),
             "parts": len(self.parts),
             "parts_sha256": self.parts_hash,
             "bytes_in": self.nbytes,
@@ -192,8 +193,8 @@ class Plan:
 
     def lines(self) -> Iterator[bytes]:
         """Yield the lines of ``parts.jsonl``."""
-        for part in self.parts:
-            yield part_line(part)
+        for block in self.parts.blocks():
+            yield from block.splitlines(keepends=True)
 
     @property
     def aside(self) -> int:
@@ -207,7 +208,7 @@ class Plan:
         layout = self.layout
         if layout is None:
             # rows are not counted yet: the largest shard that the choices allow
-            rows = self.claimed if all(p.claimed >= 0 for p in self.parts) else 1 << 40
+            rows = self.claimed if (self.parts.claimed >= 0).all() else 1 << 40
             layout = choose_layout(rows, self.fields, self.choices, 0, staged=True, aside=self.aside)
         shard = min(layout.shard, max(1, layout.n_obs))
         write = write_memory(shard, self.fields, self.part_memory, staged=not self.placed, aside=self.aside)
@@ -220,16 +221,8 @@ class Plan:
 
 
 def _digest(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=plain)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, bytes):
-        return value.hex()
-    raise ConfigError(f"{value!r} is no JSON value; options and labels of a source must be")
 
 
 def field_to_json(spec: FieldSpec) -> dict[str, Any]:
@@ -247,22 +240,6 @@ def field_to_json(spec: FieldSpec) -> dict[str, Any]:
     }
 
 
-def part_line(part: Part) -> bytes:
-    """Return one line of ``parts.jsonl``: a list in the order of the fields of ``Part``."""
-    row = [
-        part.index,
-        part.file,
-        part.identity,
-        part.nbytes,
-        part.claimed,
-        part.memory,
-        part.sequence,
-        part.payload,
-    ]
-    text = json.dumps(row, separators=(",", ":"), sort_keys=True, default=_plain)
-    return text.encode("utf-8", "surrogatepass") + b"\n"
-
-
 def make_plan(scan: Scan, choices: Choices) -> Plan:
     """Turn a scan into a plan.
 
@@ -274,25 +251,17 @@ def make_plan(scan: Scan, choices: Choices) -> Plan:
         If the work does not fit into the memory limit.
     """
     _check(scan)
-    n = len(scan.parts)
-    nbytes = np.zeros(n, np.int64)
-    claimed = np.zeros(n, np.int64)
-    sequence = np.zeros(n, np.int64)
-    memory = 0
-    worst = ""
+    parts = scan.parts if isinstance(scan.parts, Parts) else _kept(scan)
     sha = hashlib.sha256()
-    for i, part in enumerate(scan.parts):
-        if part.index != i:
-            raise IngestError(
-                f"source {scan.source!r} gave part {part.index} in place {i}; parts must be in order"
-            )
-        nbytes[i], claimed[i], sequence[i] = part.nbytes, part.claimed, part.sequence
-        if part.memory > memory:
-            memory, worst = part.memory, part.file
-        sha.update(part_line(part))
+    for block in parts.blocks():
+        sha.update(block)
+    n = len(parts)
+    nbytes, claimed, sequence = parts.nbytes, parts.claimed, parts.sequence
+    memory = int(parts.memory.max(initial=0))
     staged = not scan.placed or scan.order == "sort"
     limit = choices.memory_limit
     if BASE_MEMORY + memory > limit:
+        worst = parts[int(parts.memory.argmax())].file
         raise MemoryLimitError(
             f"reading {worst} needs {mib(BASE_MEMORY + memory)} a worker and the memory limit is "
             f"{mib(limit)}; raise memory_limit"
@@ -320,7 +289,7 @@ def make_plan(scan: Scan, choices: Choices) -> Plan:
         versions=scan.versions,
         fields=tuple(scan.fields),
         columns=tuple(scan.columns),
-        parts=scan.parts,
+        parts=parts,
         keys=tuple(scan.keys),
         key_labels=scan.key_labels,
         key_order=scan.key_order,
@@ -334,13 +303,20 @@ def make_plan(scan: Scan, choices: Choices) -> Plan:
         choices=choices,
         layout=None if staged else layout,
         places=None if staged else places,
-        groups=group_by_bytes(nbytes, stage_target(int(nbytes.sum()))),
+        groups=group_by_bytes(nbytes, stage_target(int(nbytes.sum()))) if staged else np.zeros(1, np.int64),
         part_memory=memory,
         nbytes=int(nbytes.sum()),
         claimed=int(claimed[claimed > 0].sum()),
         parts_hash=sha.hexdigest(),
         segment=segment,
     )
+
+
+def _kept(scan: Scan) -> Parts:
+    try:
+        return Parts(scan.parts)
+    except IngestError as error:
+        raise IngestError(f"source {scan.source!r}: {error}") from None
 
 
 def stage_target(total: int) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 
 from chunkstore.errors import ConfigError, InputError
 from chunkstore.layout import FieldSpec
+from ingest.parts import Parts
 from ingest.protocol import Batch, Fault, Part, Scan
 
 if TYPE_CHECKING:
@@ -80,8 +81,9 @@ class NpySource:
             If no file can be read.
         """
         faults: list[Fault] = []
-        parts: list[Part] = []
+        parts = Parts()
         keys: list[str] = []
+        taken: set[str] = set()
         first: tuple[np.dtype[Any], int] | None = None
         for file in inputs:
             try:
@@ -111,7 +113,9 @@ class NpySource:
                         payload={"offset": offset + start * width, "dtype": dtype.str, "items": items},
                     )
                 )
-            keys.append(self._id(file, keys))
+            stem = Path(file).stem
+            keys.append(stem if stem not in taken else file)
+            taken.add(keys[-1])
         if first is None:
             why = f": {faults[0].message}" if faults else ""
             raise InputError(f"none of {len(inputs)} files is a .npy file of numbers{why}")
@@ -127,11 +131,6 @@ class NpySource:
             options={"field": self.field, "rate": self.rate, "part_rows": self.part_rows},
             versions={"numpy": np.__version__},
         )
-
-    @staticmethod
-    def _id(file: str, taken: Sequence[str]) -> str:
-        stem = Path(file).stem
-        return stem if stem not in taken else file
 
     def read(self, part: Part) -> Iterator[Batch]:
         """Read one part, some rows at a time; rows that the file does not hold are lost."""

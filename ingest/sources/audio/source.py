@@ -15,6 +15,7 @@ import numpy as np
 
 from chunkstore.errors import ConfigError, InputError
 from chunkstore.layout import RESERVED, FieldSpec
+from ingest.parts import Parts
 from ingest.protocol import Batch, ColumnSpec, Fault, Part, Scan
 from ingest.sources.audio import files
 from ingest.sources.audio.convert import Converted, Failure, convert
@@ -144,7 +145,7 @@ class AudioSource:
         self._require([claim for claim, _, _ in found])
         rate = self.options.rate or self._common_rate(wanted, [claim for claim, _, _ in found])
         options = replace(self.options, rate=rate)
-        parts: list[Part] = []
+        parts = Parts()
         for at, (file, (claim, size, fault)) in enumerate(zip(wanted, found, strict=True)):
             if fault is not None:
                 faults.append(fault)

@@ -333,7 +333,6 @@ class LocalPlace(Place):
 
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
         target = Path(self.path(key))
-        target.parent.mkdir(parents=True, exist_ok=True)
         for left in reversed(range(_SWEPT)):
             try:
                 self._put(key, target, data)
@@ -343,17 +342,24 @@ class LocalPlace(Place):
                     raise
 
     def _put(self, key: str, target: Path, data: bytes | bytearray | memoryview) -> None:
-        scratch = Path(self.path(f"{PARTIAL}/{key}"))
-        scratch.mkdir(parents=True, exist_ok=True)
-        partial = scratch / f"{os.getpid()}-{threading.get_ident()}"  # writers never share a partial file
+        # Writers never share a partial file, nor has each a folder: folders cost more than small objects do
+        partial = Path(f"{self.path(f'{PARTIAL}/{key}')}~{os.getpid()}-{threading.get_ident()}")
         try:
-            partial.write_bytes(data)
+            try:
+                partial.write_bytes(data)
+            except FileNotFoundError:
+                partial.parent.mkdir(parents=True, exist_ok=True)
+                partial.write_bytes(data)
             if key == ROOT:
                 _sync(str(partial))
         except OSError as error:
             error.filename = error.filename or self.root  # a write does not say where: which disk is full?
             raise
-        partial.replace(target)
+        try:
+            partial.replace(target)
+        except FileNotFoundError:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial.replace(target)
         if key == ROOT:
             _sync(self.root)
 
@@ -416,7 +422,14 @@ class LocalPlace(Place):
         self.path(key)
 
     def sweep_object(self, key: str) -> None:
-        shutil.rmtree(self.path(f"{PARTIAL}/{key}"), ignore_errors=True)
+        place, name = os.path.split(self.path(f"{PARTIAL}/{key}"))
+        try:
+            with os.scandir(place) as entries:  # a handful: those that are being written now
+                left = [entry.path for entry in entries if entry.name.startswith(name + "~")]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for path in left:
+            Path(path).unlink(missing_ok=True)
 
 
 def _sync(path: str) -> None:

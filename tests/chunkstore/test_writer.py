@@ -300,7 +300,7 @@ def test_a_finished_store_is_not_written_again(tmp_path):
 
 def test_leftovers_of_killed_writers_are_gone_in_the_end(tmp_path):
     skeleton = create_store(tmp_path / "a.zarr", fields=[FieldSpec("x", "i4")], n_obs=2)
-    left = tmp_path / "a.zarr/.partial/x/c/0/123-456"
+    left = tmp_path / "a.zarr/.partial/x/c/0~123-456"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"half")
     skeleton.write_shard("x", 0, np.ones(2, "i4"))

@@ -98,8 +98,8 @@ def test_whichever_call_for_the_root_fails_the_job_resumes_to_the_same_bytes(fol
 
 
 def test_a_writer_killed_in_its_first_write_leaves_nothing_in_the_way(folder, tmp_path):
-    (tmp_path / "o.zarr/.partial/zarr.json").mkdir(parents=True)
-    (tmp_path / "o.zarr/.partial/zarr.json/77-1").write_bytes(b"{")
+    (tmp_path / "o.zarr/.partial").mkdir(parents=True)
+    (tmp_path / "o.zarr/.partial/zarr.json~77-1").write_bytes(b"{")
     run(folder, tmp_path / "o.zarr")
     run(folder, tmp_path / "wanted.zarr")
     assert bytes_of(tmp_path / "o.zarr") == bytes_of(tmp_path / "wanted.zarr")

@@ -159,7 +159,7 @@ def test_two_ends_at_the_worst_moments_leave_nothing_behind(folder, tmp_path, mo
     def half(self, key, data):
         ours.append(key)
         if len(ours) - 1 == last:
-            left = Path(self.root, PARTIAL, *key.split("/"), "99-99")
+            left = Path(self.root, PARTIAL, f"{key}~99-99")
             left.parent.mkdir(parents=True, exist_ok=True)
             left.write_bytes(bytes(data)[:7])
             raise PowerOff

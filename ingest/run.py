@@ -3,7 +3,8 @@
 A runner takes a function and an iterator of tasks and yields results as they come. It keeps a bounded
 number of tasks in flight, lets go of every future as soon as its result is here, and tries a task again
 when its worker died or its storage failed for a moment; a fault of the plan or the data ends the
-job at once. It knows nothing of what the tasks do.
+job at once. Tasks shorter than what it costs to hand one out are handed out together. It knows nothing of
+what the tasks do.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import os
 import queue
 import time
 import traceback
+from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import chunkstore.errors
 from chunkstore.errors import ChunkstoreError, CorruptDataError, IngestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ingest.local import LocalWorkers
 
@@ -33,6 +36,10 @@ log = logging.getLogger(__name__)
 TRIES = 4
 #: times that the workers of a task may die under it
 DEATHS = 8
+#: seconds of work that are handed out at once where tasks are shorter: a hundred times what that costs
+TOGETHER_SECONDS = 0.5
+#: most tasks that are handed out at once
+TOGETHER = 128
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NEVER = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG})
 
@@ -173,6 +180,50 @@ def guarded(work: Callable[[Any], Any], task: Any) -> Any:
         return Failure.of(error)
 
 
+def together(work: Callable[[Any], Any], tasks: Sequence[Any]) -> tuple[list[Any], float]:
+    """Run tasks in a worker one after the other, up to the first that fails; return what came, and seconds.
+
+    Examples
+    --------
+    >>> results, seconds = together(lambda n: 6 // n, [1, 2, 0, 3])
+    >>> results[:2], results[2].kind, len(results)
+    ([6, 3], 'ZeroDivisionError', 3)
+    """
+    began = time.perf_counter()
+    results: list[Any] = []
+    for task in tasks:
+        results.append(guarded(work, task))
+        if isinstance(results[-1], Failure):
+            break
+    return results, time.perf_counter() - began
+
+
+class _Pace:
+    """How many tasks are handed out at once: one at first, and as many as their length allows."""
+
+    def __init__(self) -> None:
+        self.size = 1
+        self._each: float | None = None
+
+    def took(self, count: int, seconds: float) -> None:
+        """Learn from tasks that ran."""
+        each = seconds / count
+        self._each = each if self._each is None else 0.8 * self._each + 0.2 * each
+        fit = int(TOGETHER_SECONDS / max(self._each, 1e-9))
+        self.size = max(1, min(TOGETHER, fit, 2 * self.size))
+
+
+@dataclass(slots=True)
+class _Try:
+    """A task on its way."""
+
+    task: Any
+    tries: int = 1
+    """Times that it was tried, this one too."""
+    deaths: int = 0
+    """Times that its worker died."""
+
+
 def _name(task: Any) -> str:
     return f"{type(task).__name__} {getattr(task, 'index', '')}".strip()
 
@@ -240,22 +291,24 @@ class DaskRunner:
     def map(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Run ``work(task)`` for every task; yield (task, result) as they come.
 
-        At most two tasks a thread, and two more, are in flight; the rest exist only in the iterator.
+        At most two handfuls a thread, and two more, are in flight; the rest exist only in the iterator. A
+        handful is one task, or as many as run in half a second. One that failed, or whose worker died, goes
+        alone when it is tried again: whatever killed the worker is then known.
         """
         waiting = iter(tasks)
-        running: dict[Any, tuple[Any, int, int]] = {}
+        again: deque[_Try] = deque()
+        running: dict[Any, list[_Try]] = {}
         finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        exhausted = False
+        pace = _Pace()
         limit = 2 * self.workers + 2
         looked = time.monotonic()
         try:
             while True:
-                while not exhausted and len(running) < limit:
-                    task = next(waiting, _END)
-                    if task is _END:
-                        exhausted = True
+                while len(running) < limit:
+                    tried = [again.popleft()] if again else [_Try(t) for t in islice(waiting, pace.size)]
+                    if not tried:
                         break
-                    running[self._submit(work, task, finished)] = (task, 1, 0)
+                    running[self._submit(work, tried, finished)] = tried
                 if not running:
                     return
                 done = self._wait(finished)
@@ -267,45 +320,62 @@ class DaskRunner:
                 for future in done:
                     if future not in running:
                         continue
-                    task, tries, deaths = running.pop(future)
+                    tried = running.pop(future)
                     error = self._error(future)
-                    result = None if error is not None else future.result()
-                    future.release()
-                    if error is None and not isinstance(result, Failure):
-                        yield task, result
+                    if error is not None:
+                        future.release()
+                        again.extend(self._lost(tried, error))
                         continue
-                    passing = False
-                    if isinstance(result, Failure):
-                        log.debug("%s failed:\n%s", _name(task), result.trace)
-                        error, passing = result.error(), result.passing
-                    assert error is not None
-                    died = type(error).__name__ in {"KilledWorker", "CancelledError", "FutureCancelledError"}
-                    if died and deaths < DEATHS:
-                        log.warning(
-                            "%s lost its worker, giving it to another; "
-                            "if this goes on, lower workers or memory_limit",
-                            _name(task),
-                        )
-                        running[self._submit(work, task, finished)] = (task, tries, deaths + 1)
-                    elif passing and tries < TRIES:
-                        log.warning(
-                            "%s failed (%s), trying again; check the storage if this goes on",
-                            _name(task),
-                            error,
-                        )
-                        time.sleep(0.1 * 4**tries)
-                        running[self._submit(work, task, finished)] = (task, tries + 1, deaths)
-                    else:
-                        _raise(error, _name(task))
+                    results, seconds = future.result()
+                    future.release()
+                    pace.took(len(results), seconds)
+                    again.extend(tried[len(results) :])
+                    for one, result in zip(tried, results, strict=False):
+                        if isinstance(result, Failure):
+                            again.append(self._failed(one, result))
+                        else:
+                            yield one.task, result
         finally:
             if running:
                 with contextlib.suppress(Exception):
                     self.client.cancel(list(running))
 
-    def _submit(self, work: Callable[[Any], Any], task: Any, finished: queue.SimpleQueue[Any]) -> Any:
+    @staticmethod
+    def _lost(tried: Sequence[_Try], error: BaseException) -> Sequence[_Try]:
+        """Return tasks whose worker died, to be given to another."""
+        died = type(error).__name__ in {"KilledWorker", "CancelledError", "FutureCancelledError"}
+        for one in tried:
+            if not died or one.deaths >= DEATHS:
+                _raise(error, _name(one.task))
+            one.deaths += 1
+        log.warning(
+            "%s%s lost its worker, giving it to another; if this goes on, lower workers or memory_limit",
+            _name(tried[0].task),
+            f" and {len(tried) - 1} more" if len(tried) > 1 else "",
+        )
+        return tried
+
+    @staticmethod
+    def _failed(one: _Try, failure: Failure) -> _Try:
+        """Return a task that failed for a moment, to be tried again; one that failed for good raises."""
+        log.debug("%s failed:\n%s", _name(one.task), failure.trace)
+        if not failure.passing or one.tries >= TRIES:
+            _raise(failure.error(), _name(one.task))
+        log.warning(
+            "%s failed (%s), trying again; check the storage if this goes on",
+            _name(one.task),
+            failure.error(),
+        )
+        time.sleep(0.1 * 4**one.tries)
+        one.tries += 1
+        return one
+
+    def _submit(
+        self, work: Callable[[Any], Any], tried: Sequence[_Try], finished: queue.SimpleQueue[Any]
+    ) -> Any:
         self._count += 1
         key = f"{getattr(work, '__name__', 'task')}-{self._run}-{self._count}"
-        future = self.client.submit(guarded, work, task, key=key, pure=False)
+        future = self.client.submit(together, work, [one.task for one in tried], key=key, pure=False)
         future.add_done_callback(finished.put)
         return future
 
@@ -335,9 +405,6 @@ class DaskRunner:
         for close in self._own:
             with contextlib.suppress(Exception):
                 close()
-
-
-_END = object()
 
 
 def start_early(

@@ -11,7 +11,7 @@ import pytest
 
 import ingest
 from chunkstore.errors import ConfigError, IngestError, SourceChangedError
-from ingest.run import DaskRunner, SerialRunner, is_passing, make_runner
+from ingest.run import DEATHS, TOGETHER, DaskRunner, SerialRunner, _Pace, _Try, is_passing, make_runner
 
 
 @pytest.fixture
@@ -102,15 +102,91 @@ def test_tasks_are_taken_one_by_one_and_few_are_in_flight(client):
     taken = []
 
     def tasks():
-        for n in range(200):
+        for n in range(2000):
             taken.append(n)
             yield n
 
     done = 0
     for _ in DaskRunner(client).map(abs, tasks()):
         done += 1
-        assert len(taken) - done <= 2 * 2 + 2
-    assert done == 200
+        assert len(taken) - done <= (2 * 2 + 2) * TOGETHER
+    assert done == 2000
+
+
+def test_long_tasks_go_one_by_one_and_short_ones_together():
+    pace = _Pace()
+    sizes = []
+    for _ in range(12):
+        pace.took(pace.size, 0.001 * pace.size)
+        sizes.append(pace.size)
+    assert sizes == [2, 4, 8, 16, 32, 64, 128, 128, 128, 128, 128, 128]
+    for _ in range(20):
+        pace.took(pace.size, 2.0 * pace.size)
+    assert pace.size == 1
+
+
+class Handed:
+    """A client whose workers answer at once, in this process; it notes how many tasks came together."""
+
+    status = "running"
+
+    def __init__(self):
+        self.sizes = []
+
+    def nthreads(self):
+        return {"a": 1}
+
+    def submit(self, run, work, tasks, key, pure):
+        self.sizes.append(len(tasks))
+        return Answer(key, run, work, tasks)
+
+    def cancel(self, futures):
+        pass
+
+
+class Answer:
+    """A future that is done."""
+
+    status = "finished"
+
+    def __init__(self, key, run, work, tasks):
+        self.key = key
+        self._result = run(work, tasks)
+
+    def add_done_callback(self, call):
+        call(self)
+
+    def result(self):
+        return self._result
+
+    def release(self):
+        del self._result
+
+
+def test_tasks_of_one_handful_that_fail_are_tried_alone_and_none_is_lost(quick):
+    client = Handed()
+    work = Flaky(OSError("503 Slow Down"), 0)
+
+    def tasks():
+        for n in range(1000):
+            if n == 600:
+                work.left = 1
+            yield n
+
+    assert sorted(DaskRunner(client).map(work, tasks())) == [(n, 2 * n) for n in range(1000)]
+    assert client.sizes[:4] == [1, 1, 1, 1]  # in flight before anything is known
+    assert max(client.sizes) > 16
+
+
+def test_a_worker_that_dies_gives_its_tasks_back_one_by_one():
+    class KilledWorker(Exception):  # noqa: N818
+        """As dask names it."""
+
+    tried = [_Try(1), _Try(2, deaths=DEATHS - 1)]
+    error = KilledWorker("four workers died")
+    assert [(one.task, one.deaths) for one in DaskRunner._lost(tried, error)] == [(1, 1), (2, DEATHS)]
+    with pytest.raises(IngestError, match="KilledWorker"):
+        DaskRunner._lost(tried, error)
 
 
 def test_the_scheduler_keeps_nothing_of_finished_tasks(client):

@@ -6,6 +6,7 @@ depends on which worker did what, or when: everything here is a fold over receip
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from chunkstore.errors import IngestError
 from chunkstore.sequences import ColumnData
 from chunkstore.skeleton import finish_store
 from chunkstore.statistics import FieldStatistics
-from ingest.faults import FaultCount, fault_from_json, fault_to_json
+from ingest.faults import fault_to_json
 from ingest.order import Joiner
 from ingest.protocol import ColumnSpec, Fault
 from ingest.rows import differs
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 
     from ingest.ledger import Ledger
     from ingest.plan import Plan
+    from ingest.tally import Tally
 
-__all__ = ["Finished", "Sequences", "Tally", "conflict", "cut_sequences", "finish", "repeats"]
+__all__ = ["Finished", "Sequences", "conflict", "cut_sequences", "finish", "repeats"]
 
 
 @dataclass(frozen=True)
@@ -72,46 +74,6 @@ class Finished:
         return cls(**value)
 
 
-@dataclass
-class Tally:
-    """Rows and faults of a whole job, kept in the store itself: the ledger may be deleted.
-
-    Examples
-    --------
-    >>> tally = Tally.of([Fault("x", "f", "m", rows=2)])
-    >>> tally.to_json([])
-    {'rows': {'rows_in': 2, 'stored': 0, 'gap': 0, 'quarantined': 2}, 'faults': {'x': 1}}
-    """
-
-    rows: dict[str, int]
-    """Rows read, stored, in gaps and in quarantine."""
-    faults: FaultCount
-    """Faults by code."""
-
-    @classmethod
-    def of(cls, faults: Iterable[Fault]) -> Tally:
-        """Begin with the faults of the scan."""
-        tally = cls(dict.fromkeys(("rows_in", "stored", "gap", "quarantined"), 0), FaultCount())
-        for fault in faults:
-            tally.faults.add([fault])
-            if fault.action == "quarantined":
-                tally.rows["rows_in"] += fault.rows
-                tally.rows["quarantined"] += fault.rows
-        return tally
-
-    def add(self, receipt: Mapping[str, Any]) -> None:
-        """Take in the receipt of a task that read inputs."""
-        self.faults.add(fault_from_json(f) for f in receipt["faults"])
-        for account in receipt["accounts"]:
-            for kind in self.rows:
-                self.rows[kind] += account[kind]
-
-    def to_json(self, more: Iterable[Fault]) -> dict[str, Any]:
-        """Return JSON values, with faults that came to light at the end."""
-        self.faults.add(more)
-        return {"rows": dict(self.rows), "faults": dict(sorted(self.faults.by_code.items()))}
-
-
 def cut_sequences(
     ids: Sequence[str], rowsize: np.ndarray, cuts: Sequence[int]
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -150,22 +112,22 @@ def finish(
     sequences: Sequences,
     write_tasks: int,
     faults: Sequence[Fault],
+    tally: Tally,
     storage_options: Mapping[str, Any],
 ) -> Finished:
-    """Fold all receipts and make the store complete."""
+    """Fold all receipts, into ``tally`` too, and make the store complete."""
     done = Finished(faults=list(faults))
     offsets = np.concatenate([[0], np.cumsum(sequences.rowsize)]).astype(np.int64)
     joiner = Joiner(offsets, plan.cut)
     statistics: dict[str, FieldStatistics] = {}
-    stored: dict[str, list[int]] = {}
+    stored: dict[str, array[int]] = {}
     gaps: list[list[int]] = []
     labels: dict[str, dict[int, Any]] = {k: dict(v) for k, v in sequences.labels.items()}
-    tally = Tally.of(plan.faults)
     if not plan.placed:
-        for receipt in ledger.receipts("stage", plan.n_stage_tasks):
-            tally.add(receipt)
+        tally.read(ledger, plan, write_tasks)
     for receipt in ledger.receipts("write", write_tasks):
-        tally.add(receipt)
+        if plan.placed:
+            tally.add(receipt)
         for name, pairs in receipt["labels"].items():
             column = labels.setdefault(name, {})
             for place, value in pairs:
@@ -182,7 +144,7 @@ def finish(
                 own = FieldStatistics.from_json(found)
                 statistics[name] = statistics[name].merge(own) if name in statistics else own
             for name, what in shard["objects"].items():
-                indices = stored.setdefault(name, [])
+                indices = stored.setdefault(name, array("q"))
                 if what is not None:
                     indices.append(shard["shard"])
                     done.bytes_stored += what[0]

@@ -84,12 +84,14 @@ class LocalFolder:
 
     def _path(self, name: str) -> str:
         """Return the path of an object. Links laid inside would lead what we write elsewhere."""
-        path = os.path.join(os.path.realpath(self.url), *name.split("/"))
-        if os.path.realpath(path) != path:
-            raise IngestError(
-                f"{self.url}/{name} is a symbolic link or lies behind one; remove it, or start anew with "
-                "--overwrite"
-            )
+        path = os.path.realpath(self.url)
+        for step in name.split("/"):
+            path = os.path.join(path, step)
+            if step in {"", ".", ".."} or os.path.islink(path):
+                raise IngestError(
+                    f"{self.url}/{name} is a symbolic link or lies behind one; remove it, or start anew with "
+                    "--overwrite"
+                )
         return path
 
     def _open(self, name: str) -> BinaryIO:

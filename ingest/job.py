@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from array import array
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +25,7 @@ from ingest.exchange import gather, scratch_is_whole
 from ingest.faults import MaxBad, fault_from_json
 from ingest.finish import Finished, Sequences, conflict, finish, repeats
 from ingest.folder import open_folder
-from ingest.ledger import Ledger, Lock, is_ledger_name, ledger_url
+from ingest.ledger import SHELF, Ledger, Lock, is_ledger_name, ledger_url
 from ingest.memory import choose_layout
 from ingest.plan import Job, Plan, make_plan
 from ingest.report import build_report, write_faults
@@ -32,6 +33,7 @@ from ingest.rows import Account
 from ingest.run import make_runner, patiently, start_early
 from ingest.sources import open_source
 from ingest.stage import stage, summary
+from ingest.tally import Tally
 from ingest.tasks import PlacedTasks, stage_task, staged_task
 from ingest.write import StagedTask, write_placed, write_staged
 
@@ -276,6 +278,7 @@ class _Work:
         if self.lock is not None and not self.lock.held():
             raise IngestError(f"another job took the lock of {self.out}; this one stops before finishing")
         self.progress.start("finish", 1)
+        tally = Tally.of(plan)
         done = finish(
             plan,
             self.ledger,
@@ -283,11 +286,12 @@ class _Work:
             sequences=sequences,
             write_tasks=count,
             faults=faults,
+            tally=tally,
             storage_options=self.how.storage_options,
         )
         self.progress.done = 1
         self.progress.end()
-        return self._end(plan, done, done.faults, count=count, workers=workers, scratch=scratch)
+        return self._end(plan, tally, done, done.faults, count=count, workers=workers, scratch=scratch)
 
     def _again(self, plan: Plan, scratch: str) -> IngestResult:
         """Return the report of a store that is complete, made anew if it is missing."""
@@ -295,7 +299,8 @@ class _Work:
         report = self.ledger.get_json("report.json")
         if not isinstance(report, dict) or type(report.get("exit_code")) is not int:
             done, more, count = self._kept()
-            return self._end(plan, done, more, count=count, workers=0, scratch=scratch)
+            tally = Tally.of(plan).read(self.ledger, plan, count)
+            return self._end(plan, tally, done, more, count=count, workers=0, scratch=scratch)
         self.progress.message(f"{self.place.url} is complete already")
         if self.how.report is not None:
             write_faults(self.how.report, [*self._faults(plan), *self._kept()[1]])
@@ -369,11 +374,11 @@ class _Work:
         """Run the tasks of a stage that the ledger does not have, bounded, and keep count."""
         missing = self._missing(name, count, finished)
         self.progress.start(name, count, count - len(missing))
-        for _, result in runner.map(work, (make(i) for i in missing)):
+        for _, result in runner.map(work, map(make, missing)):
             self._watch(result)
             self.progress.advance(result)
 
-    def _missing(self, name: str, count: int, finished: Callable[[Mapping[str, Any]], bool]) -> list[int]:
+    def _missing(self, name: str, count: int, finished: Callable[[Mapping[str, Any]], bool]) -> Sequence[int]:
         def look(index: int) -> Mapping[str, Any] | None:
             receipt = self.ledger.receipt(name, index)
             if receipt is None:
@@ -389,12 +394,15 @@ class _Work:
             return None
 
         if not self.how.resume:
-            return list(range(count))
-        missing = []
+            return range(count)
+        missing = array("q")
         with ThreadPoolExecutor(4) as pool:
-            for low in range(0, count, 256):
-                indices = range(low, min(low + 256, count))
-                for index, receipt in zip(indices, pool.map(look, indices), strict=True):
+            for low in range(0, count, SHELF):
+                indices = range(low, min(low + SHELF, count))
+                there = self.ledger.recorded(name, low)
+                found = dict(zip(there, pool.map(look, there), strict=True))
+                for index in indices:
+                    receipt = found.get(index)
                     if receipt is None:
                         missing.append(index)
                     else:
@@ -546,6 +554,7 @@ class _Work:
     def _end(
         self,
         plan: Plan,
+        tally: Tally,
         done: Finished,
         faults: Sequence[Any],
         *,
@@ -555,7 +564,7 @@ class _Work:
     ) -> IngestResult:
         report = build_report(
             plan,
-            self.ledger,
+            tally,
             done,
             faults,
             write_tasks=count,

@@ -26,25 +26,34 @@ import socket
 import threading
 import time
 import uuid
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chunkstore.codecs import checksum
 from chunkstore.errors import IngestError
 from ingest.folder import open_folder
+from ingest.inputs import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from concurrent.futures import Future
     from types import TracebackType
     from typing import Self
 
     from ingest.folder import Folder
 
-__all__ = ["Ledger", "Lock", "is_ledger_name", "ledger_url"]
+__all__ = ["SHELF", "Ledger", "Lock", "is_ledger_name", "ledger_url"]
 
 log = logging.getLogger(__name__)
 _HEARTBEAT = 10.0
 _SEAL = b',"sum":"00000000"}'
+#: receipts in one folder of the ledger
+SHELF = 1000
+#: receipts of an object store that are asked for before they are needed, and threads that ask
+_AHEAD, _THREADS = 64, 16
 #: seconds without a heartbeat after which the lock of another machine is stale
 STALE_AFTER = 60.0
 
@@ -94,8 +103,9 @@ def unseal(data: bytes) -> bytes:
     return document
 
 
+_RECEIPT = re.compile(r"(stage|write)/\d+/\d+\.json", re.ASCII)
 _OWN = re.compile(
-    r"(plan|created|place|finished|report|lock)\.json|parts\.jsonl|(stage|write)/\d+/\d+\.json|scratch/.+"
+    rf"(plan|created|place|finished|report|lock)\.json|parts\.jsonl|{_RECEIPT.pattern}|scratch/.+", re.ASCII
 )
 
 
@@ -108,6 +118,18 @@ def is_ledger_name(name: str) -> bool:
     (True, False)
     """
     return _OWN.fullmatch(name) is not None
+
+
+def _ahead(read: Callable[[int], Any], indices: Iterable[int]) -> Iterator[Any]:
+    """Yield ``read(index)`` in order, some of them asked for before they are needed."""
+    waiting: deque[Future[Any]] = deque()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for index in indices:
+            waiting.append(pool.submit(read, index))
+            if len(waiting) > _AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 class Ledger:
@@ -133,7 +155,7 @@ class Ledger:
 
     @staticmethod
     def _name(stage: str, index: int) -> str:
-        return f"{stage}/{index // 1000:03d}/{index:06d}.json"
+        return f"{stage}/{index // SHELF:03d}/{index:06d}.json"
 
     def record(self, stage: str, index: int, receipt: Mapping[str, Any]) -> None:
         """Write the receipt of a finished task, with the plan's hash and a checksum of itself."""
@@ -154,15 +176,43 @@ class Ledger:
         self.folder.delete(self._name(stage, index))
 
     def receipts(self, stage: str, count: int) -> Iterator[dict[str, Any]]:
-        """Yield the receipts of tasks 0 .. ``count - 1`` in order, one in memory at a time."""
-        for index in range(count):
-            receipt = self.receipt(stage, index)
+        """Yield the receipts of tasks 0 .. ``count - 1`` in order, a bounded number in memory.
+
+        Raises
+        ------
+        IngestError
+            If one is not there.
+        """
+        read = partial(self.receipt, stage)
+        found = _ahead(read, range(count)) if is_url(self.url) else map(read, range(count))
+        for index, receipt in enumerate(found):
             if receipt is None:
                 raise IngestError(
                     f"the ledger {self.url} has lost the receipt of {stage} task {index}; "
                     "run again with --resume"
                 )
             yield receipt
+
+    def recorded(self, stage: str, low: int) -> list[int]:
+        """Return which of the tasks ``low .. low + SHELF - 1`` have something for a receipt: one listing.
+
+        Parameters
+        ----------
+        low : int
+            A multiple of ``SHELF``.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> ledger = Ledger(tempfile.mkdtemp(), plan="abc")
+        >>> for index in (2, 1, 1001):
+        ...     ledger.record("write", index, {})
+        >>> ledger.recorded("write", 0), ledger.recorded("write", 1000), ledger.recorded("write", 2000)
+        ([1, 2], [1001], [])
+        """
+        names = self.folder.names(f"{stage}/{low // SHELF:03d}")
+        found = sorted(int(name.rpartition("/")[2][:-5]) for name in names if _RECEIPT.fullmatch(name))
+        return [index for index in found if low <= index < low + SHELF]
 
     def put_json(self, name: str, value: Any) -> None:
         """Write a document for people: indented, keys in order."""

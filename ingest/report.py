@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from chunkstore.errors import IngestError
 from chunkstore.text import counted
-from ingest.faults import FaultCount, codes, fault_from_json, fault_to_json
+from ingest.faults import FaultCount, codes, fault_to_json
 from ingest.inputs import is_url
 from ingest.memory import row_bytes
 from ingest.progress import human_bytes
@@ -16,18 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ingest.finish import Finished
-    from ingest.ledger import Ledger
     from ingest.plan import Plan
     from ingest.protocol import Fault
+    from ingest.tally import Tally
 
 __all__ = ["build_report", "tell", "write_faults"]
-
-_KINDS = ("rows_in", "stored", "gap", "quarantined")
 
 
 def build_report(
     plan: Plan,
-    ledger: Ledger,
+    tally: Tally,
     done: Finished,
     more: Sequence[Fault],
     *,
@@ -36,35 +34,27 @@ def build_report(
     workers: int,
     seconds: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Add up the receipts, and check that every row is accounted for.
+    """Check that every row of all receipts is accounted for, and say how it went.
+
+    Parameters
+    ----------
+    tally : Tally
+        Rows and faults of the scan and of all receipts.
+    more : sequence of Fault
+        Faults that came to light at the end.
 
     Raises
     ------
     IngestError
         If rows in are not rows stored and rows lost, for any file or in all.
     """
-    count = FaultCount()
-    count.add(plan.faults)
+    count = FaultCount(dict(tally.faults.by_code), tally.faults.losing)
     count.add(more)
-    files: dict[str, dict[str, int]] = {p.file: dict.fromkeys(_KINDS, 0) for p in plan.parts}
-    for fault in plan.faults:
-        if fault.rows and fault.action in {"quarantined", "gap"} and fault.file not in files:
-            files[fault.file] = dict.fromkeys(_KINDS, 0)
-    stage, tasks = ("write", write_tasks) if plan.placed else ("stage", plan.n_stage_tasks)
-    for receipt in ledger.receipts(stage, tasks):
-        count.add(fault_from_json(f) for f in receipt["faults"])
-        for account in receipt["accounts"]:
-            own = files[account["file"]]
-            for kind in _KINDS:
-                own[kind] += account[kind]
-    for fault in plan.faults:
-        if fault.rows and fault.action == "quarantined":
-            files[fault.file]["rows_in"] += fault.rows
-            files[fault.file]["quarantined"] += fault.rows
-    rows = {kind: sum(f[kind] for f in files.values()) for kind in _KINDS}
-    for name, own in files.items():
+    rows = tally.rows
+    files: list[dict[str, Any]] = [{"file": name, **own} for name, own in tally.by_file()]
+    for own in files:
         if own["rows_in"] != own["stored"] + own["gap"] + own["quarantined"]:
-            raise IngestError(f"{name}: {own} does not add up; this is a bug, please report it")
+            raise IngestError(f"{own} does not add up; this is a bug, please report it")
     if rows["stored"] + rows["gap"] != done.obs:
         raise IngestError(
             f"{rows['stored']} rows stored and {rows['gap']} in gaps do not make the {done.obs} obs of the "
@@ -84,7 +74,7 @@ def build_report(
         "rows": rows,
         # a record that cannot be read does not say how many obs it would have been
         "quarantined_are": "records" if plan.key_once else "rows",
-        "files": [{"file": name, **own} for name, own in files.items()],
+        "files": files,
         "faults": dict(sorted(count.by_code.items())),
         "bytes_in": plan.nbytes,
         "bytes_decoded": done.obs * row_bytes(plan.fields),

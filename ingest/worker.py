@@ -12,21 +12,24 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from chunkstore.errors import IngestError, SourceChangedError
+from chunkstore.shards import open_skeleton
 from ingest.folder import LocalFolder, open_folder
 from ingest.ledger import Ledger
 from ingest.remote import register_clouds
 from ingest.sources import open_source
 
 if TYPE_CHECKING:
+    from chunkstore.shards import StoreSkeleton
     from ingest.folder import Folder
     from ingest.plan import Job
     from ingest.protocol import Part, Source
 
-__all__ = ["check_identity", "fence", "ledger_of", "scratch_of", "source_of"]
+__all__ = ["check_identity", "fence", "ledger_of", "scratch_of", "skeleton_of", "source_of"]
 
 _lock = threading.Lock()
 _sources: dict[tuple[int, str, str], Source] = {}
 _fenced: dict[str, float] = {}
+_skeletons: dict[tuple[str, str], StoreSkeleton] = {}
 #: seconds for which a look at a lock in an object store is believed; a local one is looked at every time
 _FENCE_SECONDS = 2.0
 
@@ -52,6 +55,18 @@ def ledger_of(job: Job) -> Ledger:
 def scratch_of(job: Job) -> Folder:
     """Return the job's scratch folder."""
     return open_folder(job.scratch, job.storage_options)
+
+
+def skeleton_of(job: Job) -> StoreSkeleton:
+    """Return the job's store, opened once: as long as a job holds its lock nobody makes another store."""
+    key = (job.store, job.token)
+    with _lock:
+        found = _skeletons.get(key)
+        if found is None:
+            if len(_skeletons) > 8:
+                _skeletons.clear()
+            found = _skeletons[key] = open_skeleton(job.store, job.storage_options)
+    return found
 
 
 def fence(job: Job, ledger: Ledger) -> None:

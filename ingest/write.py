@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chunkstore.errors import IngestError
-from chunkstore.shards import add_chunks, open_skeleton
+from chunkstore.shards import add_chunks
 from chunkstore.statistics import Gathering
 from ingest.assemble import Assembly, Slices
 from ingest.faults import fault_to_json
@@ -28,7 +28,7 @@ from ingest.order import Look
 from ingest.rows import Account, column_of, has_mask, lost_mask, mask_name, mask_of, null_of, settle, total
 from ingest.scratch import DamagedScratchError
 from ingest.stage import summary
-from ingest.worker import check_identity, fence, ledger_of, scratch_of, source_of
+from ingest.worker import check_identity, fence, ledger_of, scratch_of, skeleton_of, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -294,7 +294,7 @@ def write_placed(job: Job, task: PlacedTask) -> dict[str, Any]:
     ledger = ledger_of(job)
     fence(job, ledger)
     source = source_of(job)
-    skeleton = open_skeleton(job.store, job.storage_options)
+    skeleton = skeleton_of(job)
     layout = _layout(job)
     start, stop = (layout.shard * task.shards[0], min(layout.shard * task.shards[1], layout.n_obs))
     accounts: list[Account] = []
@@ -436,7 +436,7 @@ def write_staged(job: Job, task: StagedTask) -> dict[str, Any]:
     ledger = ledger_of(job)
     fence(job, ledger)
     folder = scratch_of(job)
-    skeleton = open_skeleton(job.store, job.storage_options)
+    skeleton = skeleton_of(job)
     receipts = []
     slices = _slices(folder, task)
     try:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
+import urllib.request
+
+import pytest
 
 from ingest.local import LocalWorkers, local_cluster
 
@@ -34,3 +39,30 @@ def test_workers_that_waited_work():
     finally:
         runner.close()
     assert all(process.poll() is not None for process in workers.processes)
+
+
+LOOK = """
+import sys
+from ingest.local import local_cluster
+runner = local_cluster(1)
+assert list(runner.map(abs, [-3])) == [(-3, 3)]
+print(runner.dashboard, "bokeh" in sys.modules)
+runner.close()
+"""
+
+
+def test_nobody_waits_for_a_dashboard_that_nobody_would_see():
+    done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["None", "False"]
+
+
+def test_a_dashboard_that_was_asked_for_is_there(monkeypatch):
+    pytest.importorskip("bokeh")
+    monkeypatch.setenv("CHUNKSTORE_DASHBOARD", "1")
+    runner = local_cluster(1)
+    try:
+        assert runner.dashboard.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(runner.dashboard, timeout=30) as page:
+            assert b"Dask" in page.read()
+    finally:
+        runner.close()

@@ -81,10 +81,11 @@ class LocalFolder:
 
     def __init__(self, url: str) -> None:
         self.url = os.path.abspath(url.removeprefix("file://"))
+        self._root = os.path.realpath(self.url)
 
     def _path(self, name: str) -> str:
         """Return the path of an object. Links laid inside would lead what we write elsewhere."""
-        path = os.path.realpath(self.url)
+        path = self._root
         for step in name.split("/"):
             path = os.path.join(path, step)
             if step in {"", ".", ".."} or os.path.islink(path):

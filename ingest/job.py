@@ -398,15 +398,15 @@ class _Work:
         missing = array("q")
         with ThreadPoolExecutor(4) as pool:
             for low in range(0, count, SHELF):
-                indices = range(low, min(low + SHELF, count))
                 there = self.ledger.recorded(name, low)
-                found = dict(zip(there, pool.map(look, there), strict=True))
-                for index in indices:
-                    receipt = found.get(index)
-                    if receipt is None:
-                        missing.append(index)
-                    else:
-                        self._recount(receipt)
+                missing.extend(sorted(set(range(low, min(low + SHELF, count))).difference(there)))
+                for at in range(0, len(there), 64):  # receipts of 64 are in memory
+                    some = there[at : at + 64]
+                    for index, receipt in zip(some, pool.map(look, some), strict=True):
+                        if receipt is None:
+                            missing.append(index)
+                        else:
+                            self._recount(receipt)
         return missing
 
     def _recount(self, receipt: Mapping[str, Any]) -> None:

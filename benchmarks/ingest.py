@@ -5,7 +5,8 @@
     python -m benchmarks.ingest overhead   share of a job that is not decode, compress or I/O
     python -m benchmarks.ingest plan       plan of 1,000 files of 1 GB: 40 million blocks
     python -m benchmarks.ingest devices    10,000 devices over 500 files, rows out of order, sorted
-    python -m benchmarks.ingest tasks      tasks of next to nothing: what one more costs scheduler and client
+    python -m benchmarks.ingest tasks      tasks of next to nothing, 100,000 of them (--tasks N for another
+                                           number), broken off near the end and resumed
 
 Inputs are made here: Avro containers of one block repeated, and tones as FLAC. Processes are watched through
 ``/proc``; anonymous memory is what the promise is about, pages of mapped scratch files belong to the system.
@@ -15,6 +16,7 @@ Results are printed and written to ``benchmarks/results/ingest-*.json``.
 from __future__ import annotations
 
 import argparse
+import functools
 import io
 import json
 import os
@@ -484,28 +486,29 @@ def devices(quick: bool) -> dict:
 
 
 class Counted:
-    """A source of many parts of 16 numbers that costs nothing to read."""
+    """A source of many parts of 16 numbers that costs nothing to read; a write task reads four."""
 
     name = "counted"
 
-    def __init__(self, parts: int = 1) -> None:
-        self.parts = parts
+    def __init__(self, tasks: int = 1) -> None:
+        self.tasks = tasks
 
     def identity(self, file: str) -> str:  # noqa: ARG002 (as the protocol has it)
         return "0"
 
     def scan(self, inputs):
         from chunkstore.layout import FieldSpec
+        from ingest.parts import Parts
         from ingest.protocol import Part, Scan
 
-        parts = [Part(i, inputs[0], "0", 64, 16, 4096, 0) for i in range(self.parts)]
+        parts = Parts(Part(i, inputs[0], "0", 64, 16, 4096, 0) for i in range(4 * self.tasks))
         return Scan(
             self.name,
             (FieldSpec("x", "int32"),),
             parts,
             keys=("all",),
             placed=True,
-            options={"parts": self.parts},
+            options={"tasks": self.tasks},
         )
 
     def read(self, part):
@@ -515,65 +518,105 @@ class Counted:
 
 
 TASKS = """
-import json, os, sys, threading, time
+import json, pathlib, sys, threading, time
 import distributed
 import ingest, chunkstore
-count, place = int(sys.argv[1]), sys.argv[2]
-most, stop = [0, 0], threading.Event()
+from ingest.progress import Progress
+
+count, place, inputs, resume = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4] == "resume"
+most, stop = {"known": 0, "client": 0, "worker": 0}, threading.Event()
+
+
+def resident(pid):
+    return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
 def watch():
-    while not stop.wait(0.02):
+    while not stop.wait(0.25):
         for scheduler in list(distributed.Scheduler._instances):
-            most[0] = max(most[0], len(scheduler.tasks))
-        status = open("/proc/self/status").read()
-        most[1] = max(most[1], int(status.split("VmRSS:")[1].split()[0]))
+            most["known"] = max(most["known"], len(scheduler.tasks))
+        most["client"] = max(most["client"], resident("self"))
+        for pid in pathlib.Path("/proc/self/task").glob("*/children"):
+            for child in pid.read_text().split():
+                most["worker"] = max(most["worker"], resident(child))
+
+
+class UntilNearTheEnd(Progress):
+    def show(self, event):
+        if not resume and event == "task" and self.stage == "write" and self.done == count - 10:
+            raise KeyboardInterrupt
+
+
 thread = threading.Thread(target=watch)
 thread.start()
-began, cpu = time.perf_counter(), time.process_time()
-r = ingest.ingest("benchmarks.ingest:Counted", sys.argv[3], place, {"parts": count}, workers=2,
-                  chunk=16, shard=16, overwrite=True, progress="silent")
-stop.set(); thread.join()
-store = chunkstore.open_store(place)
-ends = [int(store.read("x", i, i + 1)[0]) for i in (0, store.n_obs - 1)]
-print(json.dumps({"tasks": r.report["write_tasks"], "seconds": time.perf_counter() - began,
-    "client_cpu": time.process_time() - cpu, "known": most[0], "peak_kB": most[1],
-    "right": ends == [0, count + 14] and r.report["obs"] == 16 * count, **r.report["seconds"]}))
+began, cpu, shown = time.perf_counter(), time.process_time(), UntilNearTheEnd()
+told = {}
+try:
+    r = ingest.ingest("benchmarks.ingest:Counted", inputs, place, {"tasks": count}, workers=2, chunk=64,
+                      shard=64, overwrite=not resume, resume=resume, progress=shown)
+except KeyboardInterrupt:
+    told["right"] = True
+else:
+    store = chunkstore.open_store(place)
+    ends = [int(store.read("x", i, i + 1)[0]) for i in (0, store.n_obs - 1)]
+    told["right"] = ends == [0, 4 * count + 14] and r.report["write_tasks"] == count == store.n_obs // 64
+told |= {"seconds": time.perf_counter() - began, "client_cpu": time.process_time() - cpu}
+told |= {**most, **shown.seconds}
+stop.set()
+thread.join()
+print(json.dumps(told))
 """
 
 
-def tasks(quick: bool) -> dict:
-    """Jobs of very many tasks: how many the scheduler knows at once, and what each costs the client."""
+def tasks(quick: bool, counts: tuple[int, ...] = ()) -> dict:
+    """Jobs of very many tasks: seconds, CPU and memory of client, scheduler and workers; then resumed."""
     rows = []
     place = folder("tasks")
     inputs = place / "in.counted"
     inputs.write_bytes(b"0")
-    for count in (400, 4000) if quick else (4000, 40_000, 400_000):
+    for count in counts or ((400, 4000) if quick else (10_000, 100_000)):
         out = place / "o.zarr"
-        command = [sys.executable, "-c", TASKS, str(count), str(out), str(inputs)]
-        told = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout
-        row = json.loads(told.splitlines()[-1])
-        rows.append(row)
-        print(
-            f"{row['tasks']:>7,} tasks: {row['seconds']:7.1f} s "
-            f"({1e3 * row['client_cpu'] / row['tasks']:.2f} ms of CPU each in client and scheduler), at most "
-            f"{row['known']} known to the scheduler at a time, client and scheduler "
-            f"{row['peak_kB'] / 1024:.0f} MiB, values {'right' if row['right'] else 'WRONG'}",
-            flush=True,
-        )
+        for how in ("anew", "resume"):
+            command = [sys.executable, "-c", TASKS, str(count), str(out), str(inputs), how]
+            told = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout
+            row = {"tasks": count, "how": how, **json.loads(told.splitlines()[-1])}
+            rows.append(row)
+            what = "all but 10" if how == "anew" else "   resumed"
+            print(
+                f"{count:>9,} tasks, {what}: {row['seconds']:7.1f} s, "
+                f"{1e3 * row['client_cpu'] / count:.2f} ms of CPU each in client and scheduler, at most "
+                f"{row['known']} handfuls known to the scheduler, client and scheduler "
+                f"{row['client'] / MIB:.0f} MiB, a worker {row['worker'] / MIB:.0f} MiB, "
+                f"values {'right' if row['right'] else 'WRONG'}",
+                flush=True,
+            )
         shutil.rmtree(out)
         shutil.rmtree(str(out) + ".ledger", ignore_errors=True)
-    grown = (rows[-1]["peak_kB"] - rows[0]["peak_kB"]) / (rows[-1]["tasks"] - rows[0]["tasks"])
-    print(f"{grown * 1024:.0f} bytes of the client a task: its parts of the plan; the scheduler forgets them")
-    return {"rows": rows, "bytes_a_task": grown * 1024}
+    first, last = rows[0], rows[-2]
+    grown = {w: (last[w] - first[w]) / (last["tasks"] - first["tasks"]) for w in ("client", "worker")}
+    told = f"{grown['client']:.0f} bytes of client and scheduler, {grown['worker']:.0f} of a worker"
+    print(f"one more task: {told}")
+    return {"rows": rows, "bytes_a_task": grown}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parts = {"memory": memory, "workers": workers, "overhead": overhead, "plan": plan, "devices": devices}
+    parts = {
+        "memory": memory,
+        "workers": workers,
+        "overhead": overhead,
+        "plan": plan,
+        "devices": devices,
+        "tasks": tasks,
+    }
     parser.add_argument("what", nargs="*", choices=[*parts, []], default=[], help="all by default")
     parser.add_argument("--quick", action="store_true", help="smaller inputs, one repeat; nothing is stored")
+    parser.add_argument("--tasks", type=int, action="append", default=[], help="number of tasks of `tasks`")
     asked = parser.parse_args()
+    if asked.tasks:
+        parts["tasks"] = functools.partial(tasks, counts=tuple(asked.tasks))
     turn = Turn()
     for name in asked.what or parts:
         turn.take()

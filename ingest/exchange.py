@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import io
 import logging
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from chunkstore.codecs import checksum
 from chunkstore.errors import IngestError
 from ingest.inputs import natural_key
+from ingest.ledger import in_order
 from ingest.place import place_slices
 from ingest.rows import differs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ingest.folder import Folder
     from ingest.ledger import Ledger
     from ingest.place import SlicePlaces
     from ingest.plan import Plan
 
-__all__ = ["Exchange", "SegmentRef", "gather", "numbered", "scratch_is_whole"]
+__all__ = ["Exchange", "SegmentRef", "Segments", "gather", "numbered", "scratch_is_whole"]
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +61,61 @@ class SegmentRef:
         return {"name": self.name, "rows": self.rows, "columns": columns, "sums": self.sums}
 
 
+class Segments(Sequence[SegmentRef]):
+    """All segments, in the order of the inputs: two integers a column of each, not objects.
+
+    Examples
+    --------
+    >>> told = {"name": "seg/0", "rows": 3, "columns": {"x": [0, "<f4", 0, 0]}, "sums": [64, 1]}
+    >>> segments = Segments()
+    >>> segments.append(told)
+    >>> segments[0] == SegmentRef.from_json(told), len(segments)
+    (True, 1)
+    """
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._kinds: dict[tuple[Any, ...], int] = {}
+        #: kind, rows, byte offset and number of the sums (-1 for none), first entry of the columns
+        self._fixed = array("q")
+        #: byte offset and index of the first sum of each column
+        self._columns = array("q")
+
+    def append(self, told: Mapping[str, Any]) -> None:
+        """Keep what a receipt tells of one more."""
+        ref = SegmentRef.from_json(told)
+        shape = tuple((name, dtype, items) for name, (_, dtype, items, _) in ref.columns.items())
+        kind = self._kinds.setdefault(shape, len(self._kinds))
+        self._names.append(ref.name)
+        self._fixed.extend((kind, ref.rows, *(ref.sums or (-1, -1)), len(self._columns)))
+        for offset, _, _, first in ref.columns.values():
+            self._columns.extend((offset, first))
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @overload
+    def __getitem__(self, index: int) -> SegmentRef: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[SegmentRef]: ...
+
+    def __getitem__(self, index: int | slice) -> SegmentRef | Sequence[SegmentRef]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        kind, rows, where, count, at = self._fixed[5 * index : 5 * index + 5]
+        columns = {}
+        for name, dtype, items in self._shapes[kind]:
+            columns[name] = (self._columns[at], dtype, items, self._columns[at + 1])
+            at += 2
+        return SegmentRef(self._names[index], rows, columns, None if count < 0 else (where, count))
+
+    @property
+    def _shapes(self) -> list[tuple[Any, ...]]:
+        return list(self._kinds)
+
+
 @dataclass(frozen=True)
 class Exchange:
     """Everything that staging led to."""
@@ -68,7 +126,7 @@ class Exchange:
     """Column -> {place of the sequence: value}."""
     places: SlicePlaces
     """Where slices go."""
-    segments: tuple[SegmentRef, ...]
+    segments: Segments
     """All segments, in the order of the inputs."""
     segment_of: np.ndarray
     """int64[N]: segment of each slice."""
@@ -101,12 +159,15 @@ def gather(plan: Plan, ledger: Ledger, scratch: Folder) -> Exchange:
     known = _Names(plan.keys, once=plan.key_once)
     labels: dict[str, dict[int, Any]] = {}
     conflicts: list[tuple[str, str, Any, Any]] = []
-    segments: list[SegmentRef] = []
-    tables: list[np.ndarray] = []
-    segment_of: list[np.ndarray] = []
-    rows_before: list[np.ndarray] = []
+    segments = Segments()
+    tables = array("q")  # grows in place: an array a segment would be millions of them
+    slices = array("q")
     nbytes = 0
-    for receipt in ledger.receipts("stage", plan.n_stage_tasks):
+
+    def read(receipt: dict[str, Any]) -> tuple[dict[str, Any], list[np.ndarray]]:
+        return receipt, [_table(scratch, s["name"], s.get("crc")) for s in receipt["segments"]]
+
+    for receipt, found in in_order(scratch.url, read, ledger.receipts("stage", plan.n_stage_tasks)):
         codes = np.array([known.code(k) for k in receipt["keys"]], np.int64)
         conflicts += [(a, b, c, d) for a, b, c, d in receipt["conflicts"]]
         for name, values in receipt["labels"].items():
@@ -114,15 +175,19 @@ def gather(plan: Plan, ledger: Ledger, scratch: Folder) -> Exchange:
             for key, code, value in zip(receipt["keys"], codes.tolist(), values, strict=True):
                 if value is not None and differs(column.setdefault(code, value), value):
                     conflicts.append((key, name, column[code], value))
-        for segment in receipt["segments"]:
-            table = _table(scratch, segment["name"], segment.get("crc"))
+        for segment, table in zip(receipt["segments"], found, strict=True):
             table[:, 0] = codes[table[:, 0]]
-            segment_of.append(np.full(len(table), len(segments), np.int64))
-            rows_before.append(np.cumsum(table[:, 1]) - table[:, 1])
-            tables.append(table)
-            segments.append(SegmentRef.from_json(segment))
+            slices.append(len(table))
+            tables.frombytes(table.tobytes())
+            segments.append(segment)
             nbytes += segment["nbytes"]
-    whole = np.concatenate(tables) if tables else np.zeros((0, 4), np.int64)
+    whole = np.array(tables, np.int64).reshape(-1, 4)
+    del tables
+    counts = np.array(slices, np.int64)
+    segment_of = np.repeat(np.arange(len(segments)), counts)
+    before = np.cumsum(whole[:, 1]) - whole[:, 1]
+    # rows before a slice in its own segment: less those before the segment
+    row = before - np.repeat(before[(np.cumsum(counts) - counts)[counts > 0]], counts[counts > 0])
     ids = known.names
     rank = np.arange(len(ids), dtype=np.int64)
     if plan.key_order == "sorted":
@@ -139,9 +204,9 @@ def gather(plan: Plan, ledger: Ledger, scratch: Folder) -> Exchange:
         tuple(ids),
         labels,
         places,
-        tuple(segments),
-        np.concatenate(segment_of) if segment_of else np.zeros(0, np.int64),
-        np.concatenate(rows_before) if rows_before else np.zeros(0, np.int64),
+        segments,
+        segment_of,
+        row,
         nbytes,
         conflicts,
         repeated,

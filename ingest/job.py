@@ -13,6 +13,7 @@ from array import array
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -193,27 +194,28 @@ class _Work:
             root = json.loads(data)
             root["attributes"]["chunkstore"]["status"] = "incomplete"
             self.place.put("zarr.json", json.dumps(root).encode())
-            for key, _ in list(self.place.walk()):
+            for key, _ in self.place.walk():  # listed whole, then yielded
                 if key != "zarr.json":
                     self.place.delete(key)
             self.place.clear()
-        for name in list(self.ledger.folder.names()):
+        for name in self.ledger.folder.names():
             if name != "lock.json":
                 self.ledger.folder.delete(name)
 
     def _spare_others(self) -> None:
         """Refuse to remove folders in which somebody keeps things of their own."""
-        arrays, others = set(), []
+        arrays: set[str] = set()
+        others: dict[str, str] = {}
         for key, _ in self.place.walk():  # sorted
             head, _, rest = key.partition("/")
             if rest == "zarr.json":
                 arrays.add(head)
             elif key != "zarr.json" and not head.startswith("."):
-                others.append((head if rest else "", key))
-        strange = [key for head, key in others if head not in arrays]
+                others.setdefault(head if rest else "", key)
+        strange = [key for head, key in others.items() if head not in arrays]
         strange = strange or [n for n in self.ledger.folder.names() if not is_ledger_name(n)]
         if strange:
-            where = self.place.url if others and strange[0] in {k for _, k in others} else self.ledger.url
+            where = self.place.url if others and strange[0] in others.values() else self.ledger.url
             raise StoreExistsError(
                 f"{where} also holds {strange[0]!r}, which no ingest has written; nothing was removed: take "
                 "it away, or choose another output"
@@ -303,7 +305,7 @@ class _Work:
             return self._end(plan, tally, done, more, count=count, workers=0, scratch=scratch)
         self.progress.message(f"{self.place.url} is complete already")
         if self.how.report is not None:
-            write_faults(self.how.report, [*self._faults(plan), *self._kept()[1]])
+            write_faults(self.how.report, chain(self._faults(plan), self._kept()[1]))
         open_folder(scratch, self.how.storage_options).delete_all()
         return IngestResult(report["exit_code"], self.out, report)
 
@@ -574,6 +576,6 @@ class _Work:
         )
         self.ledger.put_json("report.json", report)
         if self.how.report is not None:
-            write_faults(self.how.report, [*self._faults(plan), *faults])
+            write_faults(self.how.report, chain(self._faults(plan), faults))
         open_folder(scratch, self.how.storage_options).delete_all()
         return IngestResult(report["exit_code"], self.out, report)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from ingest.folder import Folder
 
-__all__ = ["SHELF", "Ledger", "Lock", "is_ledger_name", "ledger_url"]
+__all__ = ["SHELF", "Ledger", "Lock", "in_order", "is_ledger_name", "ledger_url"]
 
 log = logging.getLogger(__name__)
 _HEARTBEAT = 10.0
@@ -120,16 +120,29 @@ def is_ledger_name(name: str) -> bool:
     return _OWN.fullmatch(name) is not None
 
 
-def _ahead(read: Callable[[int], Any], indices: Iterable[int]) -> Iterator[Any]:
-    """Yield ``read(index)`` in order, some of them asked for before they are needed."""
+def in_order(url: str, read: Callable[[Any], Any], wanted: Iterable[Any]) -> Iterator[Any]:
+    """Yield ``read(one)`` in order; out of an object store some are asked for before they are needed.
+
+    Examples
+    --------
+    >>> list(in_order("s3://bucket/x", abs, [-1, 2])), list(in_order("/data/x", abs, [-1, 2]))
+    ([1, 2], [1, 2])
+    """
+    if not is_url(url):
+        yield from map(read, wanted)
+        return
     waiting: deque[Future[Any]] = deque()
     with ThreadPoolExecutor(_THREADS) as pool:
-        for index in indices:
-            waiting.append(pool.submit(read, index))
-            if len(waiting) > _AHEAD:
+        try:
+            for one in wanted:
+                waiting.append(pool.submit(read, one))
+                if len(waiting) > _AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 class Ledger:
@@ -183,9 +196,7 @@ class Ledger:
         IngestError
             If one is not there.
         """
-        read = partial(self.receipt, stage)
-        found = _ahead(read, range(count)) if is_url(self.url) else map(read, range(count))
-        for index, receipt in enumerate(found):
+        for index, receipt in enumerate(in_order(self.url, partial(self.receipt, stage), range(count))):
             if receipt is None:
                 raise IngestError(
                     f"the ledger {self.url} has lost the receipt of {stage} task {index}; "

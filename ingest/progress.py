@@ -209,6 +209,8 @@ class JsonLines(Progress):
 class Bars(Progress):
     """A bar for each stage, on a terminal."""
 
+    every = 0.1
+
     def __init__(self, rate: float | None = None) -> None:
         super().__init__(rate=rate)
         from rich.console import Console
@@ -226,9 +228,14 @@ class Bars(Progress):
         )
         self._rich.start()
         self._task: Any = None
+        self._shown = 0.0
 
     def show(self, event: str) -> None:
         """Move the bar."""
+        now = time.monotonic()
+        if event == "task" and now - self._shown < self.every:
+            return
+        self._shown = now
         if event == "start":
             self._task = self._rich.add_task(self.stage, total=self.tasks, completed=self.done, told="")
         elif self._task is not None:

@@ -113,7 +113,8 @@ class Scan:
     fields: tuple[FieldSpec, ...]
     """Fields the store will have, in order."""
     parts: Sequence[Part]
-    """All parts in their order; may be a lazy sequence."""
+    """All parts in their order: a list, or :class:`ingest.parts.Parts`, which keeps a million in tens of
+    megabytes, or any lazy sequence."""
     keys: tuple[str, ...] = ()
     """Sequence ids in their order, for placed sources."""
     placed: bool = False

@@ -364,13 +364,16 @@ class LocalPlace(Place):
             _sync(self.root)
 
     def settle(self, *names: str) -> None:
-        paths = [self.root]
+        pool = DECODERS.get()
+        _sync(self.root)
         for base in [self.path(name) for name in names] or [self.root]:
             for folder, _, files in os.walk(base):
-                paths += [folder, *(os.path.join(folder, f) for f in files)]  # noqa: PTH118 - they are many
-        # side by side: a journal takes what waits for it at once
-        for _ in DECODERS.get().map(_sync, paths):
-            pass
+                _sync(folder)
+                for low in range(0, len(files), 1024):  # a million shards are not in memory at once
+                    some = (os.path.join(folder, f) for f in files[low : low + 1024])  # noqa: PTH118 - many
+                    # side by side: a journal takes what waits for it at once
+                    for _ in pool.map(_sync, some):
+                        pass
 
     def delete(self, key: str) -> None:
         Path(self.path(key)).unlink(missing_ok=True)

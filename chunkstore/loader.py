@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
     from chunkstore.sampling import Population
+    from chunkstore.segments import Segments
 
 __all__ = ["WindowLoader", "capacity_of"]
 
@@ -197,9 +198,12 @@ class WindowLoader:
             for name in cut.fields
             if dtype is not None and np.dtype(dtype).kind == "f"
         }
-        self.index = WindowIndex([s.segments(split) for s in self.stores], self.window)
+        segments = [s.segments(split) for s in self.stores]
+        self.index = WindowIndex(segments, self.window)
         if self.index.n_windows == 0:
-            raise ConfigError(no_window_text(self.window, [s.segments(split) for s in self.stores]))
+            raise ConfigError(no_window_text(self.window, segments))
+        #: Where the chosen part of the stores lies, in 16 hexadecimal digits; None if all of them is used.
+        self.part = None if split is None else _part(segments)
         self._n_draws = n_draws(self.index, self.sampling)
         self.group_first = group_offsets(self._n_draws, self.lane_groups)
         self._offsets = SequenceStarts(self.stores)
@@ -246,6 +250,7 @@ class WindowLoader:
             f"order {ORDER_VERSION}",
             *[str(s.fingerprint) for s in self.stores],
             repr(self.window),
+            self.part or "",
             self.index.first.tobytes(),
             *describe_sampling(self.sampling),
             repr((self.shuffle, self.seed, self.plan.lanes, self.plan.passes)),
@@ -578,6 +583,14 @@ def capacity_of(plan: Plan, schedule: EpochSchedule, groups: int, world_size: in
             f"{(lanes + 1) * (plan.arena_bytes // plan.slots)} bytes; raise memory_limit or lower lanes"
         )
     return min(plan.slots, lanes + max(ahead_of(lanes), min(lanes, 32)))
+
+
+def _part(segments: Sequence[Segments]) -> str:
+    """Say which obs of the stores are chosen: two parts of as many windows may be others."""
+    digest = hashlib.blake2b(digest_size=8)
+    for here in segments:
+        digest.update(len(here).to_bytes(8, "little") + here.start.tobytes() + here.stop.tobytes())
+    return digest.hexdigest()
 
 
 def _on_bad(residency: Residency, rows: Rows, span: int) -> NDArray[np.bool_]:

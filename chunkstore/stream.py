@@ -176,6 +176,7 @@ class WindowStream:
             "short": window.short,
             "phase": _plain(window.phase),
             "split": order.split,
+            **({} if self.loader.part is None else {"part": self.loader.part}),
             "sampling": _plain(parse_sampling(order.sampling)),
             "shuffle": order.shuffle,
             "seed": order.seed,

@@ -462,6 +462,23 @@ def test_the_state_of_another_dataset_is_refused(store, options, named):
         ZarrWindowDataset(store, options.pop("window"), **options).load_state_dict(state)
 
 
+def test_a_state_is_refused_once_its_split_was_drawn_anew(tmp_path):
+    path = str(tmp_path / "even.zarr")
+    with StoreWriter(path, fields={"x": "f4"}) as out:
+        for number in range(8):
+            out.write(f"s{number}", {"x": np.full(10, number)})
+    options = {"by": "sequence", "fractions": [0.5, 0.5]}
+    chunkstore.open_store(path).add_split("train/val", seed=0, **options)
+    dataset = ZarrWindowDataset(path, window=2, split="train")
+    state = json.loads(json.dumps(dataset.state_dict()))
+    dataset.load_state_dict(state)
+    chunkstore.open_store(path).add_split("train/val", seed=1, overwrite=True, **options)
+    anew = ZarrWindowDataset(path, window=2, split="train")
+    assert len(anew) == len(dataset)  # as many windows, but others
+    with pytest.raises(StateError, match="part is "):
+        anew.load_state_dict(state)
+
+
 def test_the_state_of_another_store_is_refused(store, two_paths):
     state = ZarrWindowDataset(two_paths[0], W, batch_size=64).state_dict()
     with pytest.raises(StateError, match="stores is"):

@@ -19,6 +19,7 @@ import numpy as np
 
 from chunkstore.clock import sample_rates
 from chunkstore.errors import ConfigError, MissingDependencyError, UnknownNameError
+from chunkstore.origins import spare_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -263,7 +264,7 @@ def export(
     MissingDependencyError
         If FLAC is asked for and soundfile is not installed.
     ConfigError
-        If the suffix is neither, or the span is not within the sequence.
+        If the suffix is neither, the span is not within the sequence, or the file would lie in the store.
 
     Examples
     --------
@@ -280,6 +281,7 @@ def export(
     kind = target.suffix.lower()
     if kind not in (".wav", ".flac"):
         raise ConfigError(f"{target.name!r} ends in neither .wav nor .flac; other formats are not written")
+    spare_store(store, target)
     span = _span(store, id, start, stop, field)
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,11 +17,12 @@ import numpy as np
 from chunkstore.clock import parse_units
 from chunkstore.errors import ConfigError
 from chunkstore.layout import RESERVED, FieldSpec, parse_bytes
+from chunkstore.origins import reads_from
+from chunkstore.places import redact_url
 from chunkstore.store import open_store
 from chunkstore.writer import StoreWriter
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
     import xarray as xr
@@ -163,7 +165,8 @@ def from_xarray(
     Raises
     ------
     ConfigError
-        If a variable cannot be a field, or holds what its encoding cannot.
+        If a variable cannot be a field, or holds what its encoding cannot; or if ``overwrite`` would remove
+        a store that the dataset has still to read. Nothing is touched then.
 
     Examples
     --------
@@ -173,6 +176,11 @@ def from_xarray(
     >>> store.read("wind", 0, 2)
     array([[1., 1.], [1., 1.]])
     """
+    if options.get("overwrite") and reads_from(dataset, url, options.get("storage_options")):
+        raise ConfigError(
+            f"the dataset has still to read what lies at {redact_url(os.fspath(url))}, which overwrite would "
+            "remove; write to another place, or load the dataset first"
+        )
     if any(_RAW & set(v.attrs) for v in dataset.variables.values()):
         import xarray
 

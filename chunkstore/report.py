@@ -16,6 +16,7 @@ import numpy as np
 
 from chunkstore import __version__, figures, info, survey
 from chunkstore.errors import MissingDependencyError
+from chunkstore.origins import spare_store
 from chunkstore.ragged import overview
 from chunkstore.report_section import ReportOptions, Section
 from chunkstore.text import counted, human_bytes, printable
@@ -63,6 +64,8 @@ def write_report(
         plotly or jinja2 is not installed.
     UnknownNameError
         A field or split is not in the store.
+    ConfigError
+        The file would lie in the store.
 
     Examples
     --------
@@ -73,6 +76,7 @@ def write_report(
     ...     page.stat().st_size > 1_000_000  # plotly's script is inside
     True
     """
+    spare_store(store, out)
     try:
         import jinja2
     except ImportError as error:

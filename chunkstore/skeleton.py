@@ -130,7 +130,8 @@ def create_store(
     attrs : mapping, optional
         Attributes of the root, JSON values.
     overwrite : bool
-        Replace a store that is there. Anything else that is there is never removed.
+        Replace a store that is there, at once: not one that something still reads. Anything else that is
+        there is never removed.
     checksums : bool
         Whether each chunk ends in a crc32c.
 

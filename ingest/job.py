@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from array import array
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +20,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chunkstore.errors import ConfigError, IngestError, InputError, NotAStoreError, StoreExistsError
-from chunkstore.places import open_place
+from chunkstore.origins import holds, identity
+from chunkstore.places import open_place, redact_url
 from chunkstore.skeleton import create_store, open_skeleton
 from ingest.difference import changed_files, difference
 from ingest.exchange import gather, scratch_is_whole
 from ingest.faults import MaxBad, fault_from_json
 from ingest.finish import Finished, Sequences, conflict, finish, repeats
 from ingest.folder import open_folder
+from ingest.inputs import is_url
 from ingest.ledger import SHELF, Ledger, Lock, is_ledger_name, ledger_url
 from ingest.memory import choose_layout
 from ingest.plan import Job, Plan, make_plan
@@ -113,6 +116,7 @@ def run_job(
         raise ConfigError("resume and overwrite exclude each other: go on with what is there, or remove it")
     MaxBad.parse(choices.max_bad)
     out = out.rstrip("/")
+    _spare_inputs(files, out, how)
     work = _Work(source, options, out, choices=choices, how=how, progress=progress)
     work.look()
     with Lock(work.ledger.folder, out) as lock:
@@ -121,6 +125,24 @@ def run_job(
             return work.go(files)
         finally:
             progress.close()
+
+
+def _spare_inputs(files: Sequence[str], out: str, how: Execution) -> None:
+    """Refuse an output, or a file of faults, that would take the place of an input."""
+    place = identity(out, how.storage_options)
+    there = is_url(place) or os.path.exists(place)  # noqa: PTH110 - strings, as elsewhere in jobs
+    inside = next((f for f in files if there and holds(place, f)), None)
+    if inside is not None:
+        raise ConfigError(
+            f"the input {redact_url(inside)} lies in the output {redact_url(out)}, where all is replaced; "
+            "choose another output"
+        )
+    if how.report is not None:
+        told = how.report.rstrip("/") if is_url(how.report) else os.path.realpath(how.report)
+        if any(holds(told, f) for f in files):
+            raise ConfigError(
+                f"the report {redact_url(how.report)} is one of the inputs; choose another file"
+            )
 
 
 class _Work:

@@ -19,7 +19,7 @@ from chunkstore.clock import sample_rates
 from chunkstore.errors import ConfigError, InputError
 from chunkstore.finish import check_names
 from chunkstore.layout import Layout
-from chunkstore.places import LocalPlace, open_place
+from chunkstore.origins import identity
 from chunkstore.sequences import ColumnData
 from chunkstore.skeleton import create_store, finish_store
 from chunkstore.statistics import FieldStatistics
@@ -85,8 +85,8 @@ def merge(
         raise InputError("no stores to merge")
     opened = [chunkstore.open_store(s, storage_options=storage_options) for s in stores]
     target = os.fspath(out)
-    place = _identity(target, storage_options)
-    if any(_identity(os.fspath(s), storage_options) == place for s in stores):
+    place = identity(target, storage_options)
+    if any(identity(s, storage_options) == place for s in stores):
         raise ConfigError(f"{target} is one of the stores to merge; choose another output")
     fields = _same_fields(opened)
     first = opened[0]
@@ -201,12 +201,6 @@ def _with_rates(
     units = columns["sample_rate"].units if "sample_rate" in columns else "Hz"
     columns["sample_rate"] = ColumnData("sample_rate", rates, "float64", units=units)
     return [replace(f, attrs={k: v for k, v in f.attrs.items() if k != "sample_rate"}) for f in fields]
-
-
-def _identity(url: str, options: Mapping[str, Any] | None) -> str:
-    """Return the same text for two spellings of one place."""
-    place = open_place(url, options)
-    return place.root if isinstance(place, LocalPlace) else place.url.rstrip("/")
 
 
 def _names(stores: Sequence[ChunkStore]) -> list[str]:

@@ -238,3 +238,46 @@ def test_a_view_is_indexed_like_any_array(index):
     assert np.array_equal(found.x[index].values, np.arange(20)[index])
     assert np.array_equal(found.v[index].values, np.arange(40).reshape(20, 2)[index])
     assert np.array_equal(found.v[index, 1].values, np.arange(40).reshape(20, 2)[index, 1])
+
+
+def test_a_dataset_that_still_reads_a_store_never_replaces_it(tmp_path, monkeypatch):
+    url = tmp_path / "a.zarr"
+    with StoreWriter(url, fields={"x": "f4"}) as out:
+        out.write("a", {"x": np.arange(8)})
+    (tmp_path / "link").symlink_to(url)
+    monkeypatch.chdir(tmp_path)
+
+    def plainly(path, **options):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return xr.open_zarr(path, consolidated=False, **options)
+
+    bare = plainly(url)
+    bare.encoding.clear()
+    datasets = [
+        open_store(url).to_xarray(),
+        open_store("link").to_xarray().isel(obs=slice(0, 4)) * 2,
+        plainly(url),
+        plainly(url, chunks=None),
+        plainly("link/"),
+        bare,
+        plainly(tmp_path, group="a.zarr"),
+    ]
+    before = sorted((p, p.read_bytes()) for p in url.rglob("*") if p.is_file())
+    for dataset in datasets:
+        for place_ in (url, "a.zarr/", "link", f"{tmp_path}/b/../a.zarr", url.as_uri()):
+            with pytest.raises(ConfigError, match="has still to read"):
+                from_xarray(dataset, place_, obs="obs", overwrite=True)
+    assert sorted((p, p.read_bytes()) for p in url.rglob("*") if p.is_file()) == before
+    other = from_xarray(datasets[0], tmp_path / "other.zarr", overwrite=True)
+    assert other.read("x", 0, 8).tolist() == list(range(8))
+    assert from_xarray(datasets[3].load(), url, overwrite=True).read("x", 0, 8).tolist() == list(range(8))
+
+
+def test_a_dataset_never_replaces_the_store_in_memory_that_it_reads():
+    url = place()
+    with StoreWriter(url, fields={"x": "f4"}) as out:
+        out.write("a", {"x": np.arange(8)})
+    with pytest.raises(ConfigError, match="has still to read"):
+        from_xarray(open_store(url).to_xarray(), url + "/", overwrite=True)
+    assert open_store(url).read("x", 0, 8).tolist() == list(range(8))

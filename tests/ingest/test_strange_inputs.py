@@ -81,3 +81,27 @@ def test_metadata_with_rows_longer_than_the_header_are_refused_not_shifted(tmp_p
     options = {"rate": 8000, "metadata": str(tmp_path / "m.csv"), "metadata_key": "file"}
     with pytest.raises(InputError, match="more fields than its header"):
         ingest.ingest("audio", [str(tmp_path / "a.wav")], tmp_path / "o.zarr", options, workers=0)
+
+
+def test_inputs_are_never_where_the_output_or_its_report_goes(tmp_path):
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", np.arange(3.0))
+    url = tmp_path / "out.zarr"
+    assert ingest.ingest("npy", tmp_path, url, {"field": "x"}, workers=0).exit_code == 0
+    for inner in (url / "x" / "c.npy", url / ".hidden" / "c.npy"):
+        inner.parent.mkdir(exist_ok=True)
+        np.save(inner, np.arange(2.0))
+        (tmp_path / "link.npy").unlink(missing_ok=True)
+        (tmp_path / "link.npy").symlink_to(inner)
+        for given in (inner, tmp_path / "link.npy"):
+            with pytest.raises(chunkstore.ConfigError, match="lies in the output"):
+                ingest.ingest("npy", given, url, {"field": "x"}, workers=0, overwrite=True)
+        assert np.load(inner).tolist() == [0, 1]
+        inner.unlink()
+    (tmp_path / "link.npy").unlink()
+    with pytest.raises(chunkstore.ConfigError, match="is one of the inputs"):
+        ingest.ingest(
+            "npy", tmp_path, tmp_path / "new.zarr", {"field": "x"}, workers=0, report=tmp_path / "x/../a.npy"
+        )
+    assert np.load(tmp_path / "a.npy").tolist() == [0, 1, 2]
+    assert chunkstore.open_store(url).n_obs == 6

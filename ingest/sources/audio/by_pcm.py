@@ -80,3 +80,11 @@ class PcmDecoder:
             )
         elif facts.claimed > facts.frames:
             self.notes.append(truncated(facts.claimed, facts.frames))
+        if facts.more:
+            self.notes.append(
+                Note(
+                    "audio-more-data",
+                    f"{facts.more} bytes behind the samples seem to be samples too; they were not read",
+                    offset=facts.start + facts.nbytes,
+                )
+            )

@@ -33,6 +33,8 @@ MPEG = 0x55
 #: coded in packets of one length, each of as many frames
 _PACKETS = (_MS, _IMA, _GSM)
 _UNSTATED = (0, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF)
+#: bytes behind the last chunk that are worth a word
+_STRAY = 1 << 16
 _READ = (b"fmt ", b"ds64", b"LIST", b"bext", b"fact")
 _W64_TAIL = b"\xf3\xac\xd3\x11\x8c\xd1\x00\xc0\x4f\x8e\xdb\x8a"
 
@@ -75,6 +77,8 @@ class WavFacts:
     """Bytes of a packet of a compressed stream."""
     packed: int = 0
     """Frames of a packet; 0 where the format does not say."""
+    more: int = 0
+    """Bytes behind the samples that seem to be samples too: other chunks of them, or no chunk at all."""
 
     @property
     def block(self) -> int:
@@ -169,7 +173,7 @@ def read_facts(file: BinaryIO, size: int) -> WavFacts:
     fmt: bytes | None = None
     data: tuple[int, int, int] | None = None
     comment = origin = ""
-    fact = -1
+    fact, more = -1, 0
     for _ in range(10_000):
         file.seek(at)
         header = file.read(24 if wide else 8)
@@ -194,6 +198,11 @@ def read_facts(file: BinaryIO, size: int) -> WavFacts:
             if unstated and stated in _UNSTATED:
                 there, claim = left, -1
             data, length = (body_at, there, claim), there
+        elif data is not None and name == b"data":
+            more += min(length, left)
+        elif data is not None and _no_chunk(name, length, left, wide):
+            more += size - at
+            break
         else:
             body = file.read(min(length, 65536, left)) if name in _READ else b""
             if name == b"fmt " and fmt is None:
@@ -249,7 +258,18 @@ def read_facts(file: BinaryIO, size: int) -> WavFacts:
         fact=fact,
         packet=block,
         packed=packed,
+        more=more,
     )
+
+
+def _no_chunk(name: bytes, length: int, left: int, wide: bool) -> bool:
+    """Whether what stands behind the samples is no chunk, but another file or samples not accounted for.
+
+    A few bytes of anything are often left there by programs that tag or copy files.
+    """
+    if name in (b"RIFF", b"RIFX", b"RF64", b"BW64", b"riff"):
+        return True
+    return not wide and left >= _STRAY and (length > left or not all(32 <= c < 127 for c in name))
 
 
 def _chunk_follows(file: BinaryIO, at: int, size: int, order: str, wide: bool) -> bool:

@@ -271,6 +271,34 @@ def test_a_wav_whose_sizes_were_never_written_is_whole(make, size):
     assert got.codes() == ["audio-length-unstated"]
 
 
+def _data(values):
+    return b"data" + struct.pack("<I", 2 * len(values)) + values.astype("<i2").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("behind", "nbytes"),
+    [
+        # libsndfile refuses the first two, FFmpeg reads the last chunk only: nobody reads them all
+        (_data(np.arange(50)), 100),
+        (b"LIST\4\0\0\0INFO" + _data(np.arange(50)) + _data(np.arange(7)), 114),
+        (b"RIFF\x30\0\0\0WAVE" + _data(np.arange(18)), 56),  # a whole file behind it: 12 + 8 + 36 bytes
+        (b"\x01\x02" * 40_000, 80_000),  # samples beyond a length of 32 bits that overran
+    ],
+)
+def test_samples_behind_those_of_a_wav_are_told_of(make, behind, nbytes):
+    got = make.read([make.file("a.wav", make.wav16(np.arange(1000)) + behind)], rate=8000)
+    assert np.array_equal(got.only, np.arange(1000))
+    assert got.codes("kept") == ["audio-more-data"]
+    assert got.faults[0].message.startswith(f"{nbytes} bytes")
+
+
+@pytest.mark.parametrize("behind", [b"TAG" + b" " * 125, b"\0" * 4000, b"id3 \2\0\0\0ab", b"\x12"])
+def test_tags_and_stray_bytes_behind_a_wav_are_not(make, behind):
+    got = make.read([make.file("a.wav", make.wav16(np.arange(1000)) + behind)], rate=8000)
+    assert np.array_equal(got.only, np.arange(1000))
+    assert got.codes() == []
+
+
 def test_a_wav_that_claims_gigabytes_is_what_is_there(make):
     raw = bytearray(make.wav16(np.arange(1000)))
     raw[40:44] = struct.pack("<I", 0xF0000000)

@@ -225,6 +225,8 @@ def leaves(root: Node) -> list[Leaf]:
             elif all(k in NUMBERS[1:] for k in kinds) and not any(b.logical for b in branches):
                 leaf(node, kinds=kinds)
             elif len(records) == 1 and "array" not in kinds and "map" not in kinds:
+                rest = ", ".join(k for k in kinds if k != "record")
+                leaf(node, f"of its union the record is stored, and null where it is {rest}")
                 walk(records[0], steps, (*nulls[:-1], True), busy, doc)
             else:
                 leaf(node, f"a union of {', '.join(kinds)} is not one type")
@@ -512,7 +514,9 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
         if by_path[leaf.path] is not leaf:
             left[f"{leaf.path} (again)"] = "another field goes by that path"
     for path, leaf in by_path.items():
-        explicit = path in extra or (wanted is not None and path in wanted)
+        explicit = path in extra or (
+            wanted is not None and path in wanted and not any(p.startswith(f"{path}.") for p in by_path)
+        )
         if path in names and not explicit:  # it is stored along sequence
             continue
         if wanted is not None and not inside(path, wanted) and path not in extra:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,11 @@ PROMOTIONS: dict[str, frozenset[str]] = {
     "string": frozenset({"bytes"}),
     "bytes": frozenset({"string"}),
 }
+
+
+#: largest values of floating-point types, and decimal digits that 64 bits hold
+_MOST = {"float": float.fromhex("0x1.fffffep+127"), "double": sys.float_info.max}
+_MOST_DIGITS = 18
 
 
 class _Missing:
@@ -519,8 +525,11 @@ def fits(value: Any, node: Node) -> bool:
         bits = 31 if kind == "int" else 63
         return _number(value) is not None and -(1 << bits) <= value < 1 << bits
     if kind in ("float", "double"):
-        words = ("NaN", "Infinity", "-Infinity", "INF", "-INF")
-        return _number(value) is not None or isinstance(value, float) or value in words
+        if isinstance(value, str):
+            return value in ("NaN", "Infinity", "-Infinity", "INF", "-INF")
+        if _number(value) is None and not isinstance(value, float):
+            return False
+        return not _MOST[kind] < abs(value) < math.inf  # NaN, too, is less than nothing
     if kind == "record":
         return isinstance(value, dict) and all(
             fits(value[f.name], f.node) if f.name in value else f.default is not MISSING for f in node.fields
@@ -539,7 +548,11 @@ def fits(value: Any, node: Node) -> bool:
         return False
     if kind == "string":
         return True
-    return all(ord(c) < 256 for c in value) and (kind == "bytes" or len(value) == node.size)
+    if not all(ord(c) < 256 for c in value) or (kind == "fixed" and len(value) != node.size):
+        return False
+    if node.logical != "decimal" or node.precision > _MOST_DIGITS:
+        return True
+    return -(1 << 63) <= int.from_bytes(value.encode("latin-1"), "big", signed=True) < 1 << 63
 
 
 def mend_defaults(root: Node) -> list[str]:

@@ -11,7 +11,9 @@ import pytest
 
 from chunkstore.errors import InputError
 from ingest.sources.avro import schema as schemas
+from ingest.sources.avro.columns import make_plan
 from ingest.sources.avro.drift import merge
+from ingest.sources.avro.options import AvroOptions
 
 
 def rec(*fields, name="R", **more):
@@ -561,3 +563,35 @@ def test_a_record_may_be_read_twice_and_what_is_in_it_too(avro, tmp_path, decode
     for name in lengths:
         assert got.columns[name].tolist() == [[1, 2], [3, 4]]
     assert got.columns["end"].tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("decoder", ["kernel", "fastavro"])
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        pytest.param("double", 10**308, 10**309, id="double"),  # of 1.8e308 at most
+        ("float", 3.4e38, -3.5e38),  # the largest float is 3.40282347e38
+        ({"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 2}, "\x7f" * 8, "\x01" * 9),
+    ],
+)
+def test_a_default_that_its_type_cannot_hold_is_none(avro, tmp_path, kind, good, bad, decoder):
+    def read(default):
+        reader = rec(("x", "int", {}), ("end", "int", {}), ("m", ["null", kind], {"default": default}))
+        return read_as(avro, tmp_path, one("int"), [1], reader, decoder)
+
+    node = schemas.parse([kind]).branches[0]
+    assert schemas.fits(good, node)
+    assert not schemas.fits(bad, node)
+    got = read(bad)
+    assert [f.code for f in got.faults] == ["avro-default"]
+    assert got.columns["end"].tolist() == [7]
+
+
+def test_what_is_no_record_in_a_union_with_one_is_named_as_left_out():
+    inner = rec(("y", "int", {}), name="Inner")
+    root = schemas.parse(rec(("u", ["null", "double", inner], {}), ("v", ["null", inner], {})))
+    plan = make_plan(root, AvroOptions(sequence_per="file"), {})
+    assert [c.path for c in plan.columns] == ["u.y", "v.y"]
+    assert plan.left == {"u": "of its union the record is stored, and null where it is double"}
+    asked = make_plan(root, AvroOptions(sequence_per="file", fields=("u",)), {})
+    assert [c.path for c in asked.columns] == ["u.y"]

@@ -17,6 +17,7 @@ import numpy as np
 from chunkstore.clock import parse_units
 from chunkstore.errors import ConfigError
 from chunkstore.layout import RESERVED, FieldSpec, parse_bytes
+from chunkstore.numbers import whole_number
 from chunkstore.origins import reads_from
 from chunkstore.places import redact_url
 from chunkstore.store import open_store
@@ -203,9 +204,7 @@ def from_xarray(
     if not sources:
         raise ConfigError(f"the dataset has no variable along {obs!r}")
     width = max(s.spec.bytes_per_obs for s in sources)
-    step = block if isinstance(block, int) else max(1, parse_bytes(block) // width)
-    if step < 1:
-        raise ConfigError(f"block={block!r} must be 1 obs or more")
+    step = max(1, parse_bytes(block) // width) if isinstance(block, str) else whole_number("block", block, 1)
     n = dataset.sizes[sequence] if sequence is not None else 1
     lengths = (
         counts.values.astype(np.int64) if ragged and counts is not None else np.full(n, dataset.sizes[obs])

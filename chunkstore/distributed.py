@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chunkstore.errors import ConfigError
+from chunkstore.numbers import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +63,7 @@ def find_place(
             f"rank ({rank}) and world_size ({world_size}) belong together; give both, or neither"
         )
     if rank is not None and world_size is not None:
-        return Place(int(rank), int(world_size), "given")
+        return Place(whole_number("rank", rank), whole_number("world_size", world_size), "given")
     group: Any = sys.modules.get("torch.distributed")
     if environ is None and group is not None and group.is_available() and group.is_initialized():
         return Place(group.get_rank(), group.get_world_size(), "torch.distributed")

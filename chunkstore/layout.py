@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chunkstore.errors import ConfigError
+from chunkstore.numbers import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -116,8 +117,7 @@ class FieldSpec:
                 f"field {self.name!r} has dtype {self.dtype}; a field holds bool, integers or floats "
                 "(give text as categories)"
             )
-        if self.items < 0:
-            raise ConfigError(f"field {self.name!r} has {self.items} items an obs; it must be 0 or more")
+        whole_number(f"items of field {self.name!r}", self.items, 0)
         if self.categories is not None:
             self._check_categories(self.categories)
 
@@ -172,6 +172,8 @@ class Layout:
     """Obs in one stored object; a multiple of ``chunk``."""
 
     def __post_init__(self) -> None:
+        for name in ("n_obs", "chunk", "shard"):
+            whole_number(name, getattr(self, name))
         if self.n_obs < 0:
             raise ConfigError(f"a store cannot hold {self.n_obs} obs")
         if self.chunk < 1 or self.shard < self.chunk or self.shard % self.chunk:

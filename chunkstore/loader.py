@@ -29,6 +29,7 @@ from chunkstore.errors import ConfigError, CorruptDataError, MemoryLimitError
 from chunkstore.gather import cut_rows, cut_windows, places_of
 from chunkstore.layout import parse_bytes
 from chunkstore.nulls import resident_dtypes, with_nan
+from chunkstore.numbers import whole_number
 from chunkstore.permute import derive_key, sides
 from chunkstore.resident import Counters, Residency, Session
 from chunkstore.rows import (
@@ -165,22 +166,22 @@ class WindowLoader:
         self.stores: tuple[Any, ...] = tuple(stores) if isinstance(stores, (list, tuple)) else (stores,)
         if not self.stores:
             raise ConfigError("there is no store to read; give at least one")
-        if batch_size < 1:
-            raise ConfigError(f"batch_size must be 1 or more, got {batch_size}")
+        batch_size = whole_number("batch_size", batch_size, 1)
+        lane_groups = whole_number("lane_groups", lane_groups, 1)
+        world_size = whole_number("world_size", world_size, 1)
+        seed = whole_number("seed", seed)
         if channels not in ("first", "last"):
             raise ConfigError(f"channels={channels!r} is not known; use 'first' or 'last'")
         if on_bad_chunk not in ("raise", "skip"):
             raise ConfigError(f"on_bad_chunk={on_bad_chunk!r} is not known; use 'raise' or 'skip'")
-        if lane_groups < 1:
-            raise ConfigError(f"lane_groups must be 1 or more, got {lane_groups}")
         names = tuple(fields) if fields is not None else all_fields(self.stores[0])
         self.cuts = {"x": Cut(names, 0, window.length)} | target_cuts(targets, window.length)
         self.field_names = tuple(dict.fromkeys(n for cut in self.cuts.values() for n in cut.fields))
         check_fields(self.stores, self.field_names)
         self.window = with_horizon(window, max(cut.horizon(window.length) for cut in self.cuts.values()))
-        self.batch_size, self.drop_last = int(batch_size), drop_last
-        self.shuffle, self.seed = shuffle, int(seed)
-        self.lane_groups = int(lane_groups)
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.shuffle, self.seed = shuffle, seed
+        self.lane_groups = lane_groups
         self.sampling = parse_sampling(sampling)
         self._channels_last = channels == "last"
         self._skip = on_bad_chunk
@@ -207,7 +208,7 @@ class WindowLoader:
         self._n_draws = n_draws(self.index, self.sampling)
         self.group_first = group_offsets(self._n_draws, self.lane_groups)
         self._offsets = SequenceStarts(self.stores)
-        self.plan = self._make_plan(parse_bytes(memory_limit), lanes, passes, int(world_size), blocks)
+        self.plan = self._make_plan(parse_bytes(memory_limit), lanes, passes, world_size, blocks)
         self.blocks = self._make_blocks()
         self._schedules: dict[int, tuple[Population, EpochSchedule]] = {}
         self._residency: Residency | None = None
@@ -419,6 +420,8 @@ class WindowLoader:
         ForkError
             In a forked child of the process that made the loader.
         """
+        epoch, rank = whole_number("epoch", epoch), whole_number("rank", rank)
+        world_size = whole_number("world_size", world_size, 1)
         if not 0 <= rank < world_size:
             raise ConfigError(f"rank {rank} is not one of {world_size} ranks")
         serve = tuple(range(self.lane_groups)) if groups is None else tuple(groups)

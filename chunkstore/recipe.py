@@ -17,6 +17,7 @@ import numpy as np
 from chunkstore.errors import ConfigError, UnknownNameError
 from chunkstore.labels import LabelColumn, balance_weights, label_column
 from chunkstore.normalize import ChannelScale, channel_scale
+from chunkstore.numbers import whole_number
 from chunkstore.targets import Target, plan_target
 from chunkstore.windows import WindowIndex, WindowSpec
 
@@ -127,8 +128,7 @@ def check_plain(dtype: Any, transform: Any, **numbers: Any) -> None:
         If one of ``numbers`` is no whole number, numpy has no such dtype, or the transform cannot be called.
     """
     for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-            raise ConfigError(f"{name} must be a whole number, got {value!r}")
+        whole_number(name, value)
     try:
         np.dtype(dtype)
     except TypeError as error:

@@ -81,7 +81,8 @@ class WindowSpec:
             )
         if self.short not in ("drop", "pad", "error"):
             raise ConfigError(f"short={self.short!r} is not known; use 'drop', 'pad' or 'error'")
-        if self.phase != "random" and not (isinstance(self.phase, (int, np.integer)) and self.phase >= 0):
+        whole = isinstance(self.phase, (int, np.integer)) and not isinstance(self.phase, bool)
+        if self.phase != "random" and not (whole and self.phase >= 0):
             raise ConfigError(f"phase={self.phase!r} is not known; use a number of obs from 0, or 'random'")
 
     @property

@@ -20,6 +20,7 @@ from chunkstore.ahead import ahead_of, depth_of
 from chunkstore.distributed import Place, find_place, find_worker
 from chunkstore.epochs import EpochClock
 from chunkstore.errors import ConfigError, ForkError, StateError
+from chunkstore.numbers import whole_number
 from chunkstore.provenance import Where, locate_batch
 from chunkstore.recipe import Cutting, check_plain, chosen_sampling, plan_recipe, resolve_stores
 from chunkstore.state import Position, Rotation, make_state, read_state
@@ -188,7 +189,8 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
             normalize=normalize,
             normalize_targets=normalize_targets,
         )
-        check_plain(dtype, transform, batch_size=batch_size, seed=seed, ahead=0 if ahead == "auto" else ahead)
+        numbers = {"batch_size": batch_size, "seed": seed, "lane_groups": lane_groups}
+        check_plain(dtype, transform, **numbers, ahead=0 if ahead == "auto" else ahead)
         self.device = torch_device(device)
         recipe = plan_recipe(resolve_stores(stores, storage_options), cutting)
         order = Order(
@@ -315,7 +317,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration serve ``epoch``, from its start or from where a loaded state stands."""
-        self._clock.set_epoch(int(epoch))
+        self._clock.set_epoch(whole_number("epoch", epoch))
 
     def state_dict(self, batch: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return where training stands, as a few JSON values.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
-import pickle
+from collections.abc import Iterator
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import numpy as np
@@ -15,7 +15,7 @@ from chunkstore.errors import ConfigError
 from chunkstore.places import LocalPlace, open_place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     import xarray as xr
 
@@ -107,34 +107,47 @@ def _in_memory(variable: xr.Variable) -> bool:
     return isinstance(variable._data, np.ndarray) or type(variable._data).__name__.startswith("Pandas")  # noqa: SLF001
 
 
-def _paths(values: Any) -> Iterator[str]:
-    """Yield the paths and URLs in all that a value consists of, which is what pickling it would visit."""
-    found: dict[str, None] = {}
-
-    def visit(value: Any) -> str | None:
-        if isinstance(value, np.ndarray):
-            return "array"  # not gone into
-        if isinstance(value, PurePath):
-            found[os.fspath(value)] = None
-        elif isinstance(value, str):
+def _paths(values: Iterable[Any]) -> set[str]:
+    """Return the paths and URLs in all that values consist of, as objects tell it for copies of them."""
+    found: set[str] = set()
+    met: dict[int, Any] = {}  # kept, so that no other object gets the number of one that is gone
+    todo = list(values)
+    while todo:
+        value = todo.pop()
+        if id(value) in met:
+            continue
+        met[id(value)] = value
+        if isinstance(value, str):
             if value.startswith(os.sep) or "/" in value.strip("/"):
-                found[value] = None
-        elif type(value).__name__ == "StorePath":  # of zarr: a store, and a path in it
-            found[str(value)] = None
-        return None
+                found.add(value)
+        elif isinstance(value, PurePath):
+            found.add(os.fspath(value))
+        elif not isinstance(value, _PLAIN):
+            if type(value).__name__ == "StorePath":  # of zarr: a store, and a path in it
+                found.add(str(value))
+            todo += _inside(value)
+    return found
 
+
+def _inside(value: Any) -> list[Any]:
+    """Return what one object consists of."""
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return list(value)
     try:
-        from cloudpickle import Pickler  # type: ignore[import-untyped, unused-ignore]
-    except ImportError:
-        from pickle import Pickler
+        if isinstance(value, FunctionType):
+            return [cell.cell_contents for cell in value.__closure__ or ()] + [value.__defaults__]
+        told = value.__reduce_ex__(4)
+        return [x for part in told[1:] if part is not None for x in _listed(part)]
+    except Exception:
+        return []
 
-    class Visitor(Pickler):  # type: ignore[misc, valid-type, unused-ignore]
-        def persistent_id(self, value: Any) -> str | None:
-            return visit(value)
 
-    for value in values:
-        try:
-            Visitor(io.BytesIO()).dump(value)
-        except (pickle.PicklingError, TypeError, AttributeError, NotImplementedError, ValueError):
-            continue  # what was met before it counts
-    yield from found
+def _listed(part: Any) -> list[Any]:
+    """Return what copies are made from; some of it comes by iterators."""
+    return list(part) if isinstance(part, Iterator) else [part]
+
+
+#: what holds no path
+_PLAIN: Final = (bool, int, float, complex, bytes, type, type(None), np.ndarray, np.generic, np.dtype)

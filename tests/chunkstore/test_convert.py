@@ -262,6 +262,7 @@ def test_a_dataset_that_still_reads_a_store_never_replaces_it(tmp_path, monkeypa
         plainly("link/"),
         bare,
         plainly(tmp_path, group="a.zarr"),
+        xr.apply_ufunc(lambda x: x + 1, bare, dask="parallelized", output_dtypes=["f4"], keep_attrs=True),
     ]
     before = sorted((p, p.read_bytes()) for p in url.rglob("*") if p.is_file())
     for dataset in datasets:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-__all__ = ["ahead_of", "depth_of"]
+__all__ = ["Passed", "ahead_of", "depth_of"]
 
 T = TypeVar("T")
 LEAST, MOST = 2, 16  # items ahead where nobody said; more would only make memory colder
@@ -51,42 +51,76 @@ def depth_of(item_bytes: int, memory_limit: int) -> int:
     return max(LEAST, min(MOST, room // max(1, item_bytes)))
 
 
-def ahead_of(items: Iterator[T], depth: int) -> Generator[T, None, None]:
-    """Yield ``items``, up to ``depth`` of them made ahead in a thread; 0 makes each when it is asked for.
+class Passed:
+    """What stood beside the item that the caller was given last."""
 
-    An exception in ``items`` is raised where its item would have come. Items that were handed out and let go
-    of may stay in memory for a while: with those that wait they are never more than ``depth``.
+    __slots__ = ("beside",)
+
+    def __init__(self, beside: Any = None) -> None:
+        self.beside = beside
+
+
+def ahead_of(items: Iterator[tuple[T, Any]], depth: int, passed: Passed) -> Generator[T, None, None]:
+    """Yield the first of each pair, up to ``depth`` of them made ahead in a thread; 0 makes each when asked.
+
+    The second of a pair is put into ``passed`` as the first is handed out. (One generator does both: a caller
+    that computed meanwhile finds every frame of ours out of the cache.) An exception in ``items`` is raised
+    where its item would have come. Items that were handed out and let go of may stay in memory for a
+    while: with those that wait they are never more than ``depth``.
 
     Examples
     --------
-    >>> list(ahead_of(iter("abc"), depth=2))
-    ['a', 'b', 'c']
+    >>> passed = Passed()
+    >>> [(item, passed.beside) for item in ahead_of(zip("abc", [1, 2, 3]), 2, passed)]
+    [('a', 1), ('b', 2), ('c', 3)]
     """
     if depth < 1:
-        yield from items
+        try:
+            for item, passed.beside in items:
+                yield item
+                del item
+        finally:
+            _close(items)
         return
     line = _Line(depth)
     thread = threading.Thread(target=line.fill, args=(items,), name="chunkstore-ahead", daemon=True)
     thread.start()
-    ready, room, spent, low = line.ready, line.room, line.spent, depth // 4
+    take, ready, room, spend, low = line.ready.get, line.ready, line.room, line.spent.append, depth // 4
+    pair: Any = None
     try:
         while True:
-            more, item = ready.get()
-            if not more:
+            pair = take()
+            if pair.__class__ is _End:
                 break
             if line.resting and ready.qsize() <= low:
                 line.resting = False
                 room.put(None)
+            item, passed.beside = pair
             yield item
-            spent.append(item)
-        if item is not None:
-            raise item
+            del item
+            spend(pair)
+            pair = None
+        if pair.error is not None:
+            raise pair.error
     finally:
         line.stop = True
         room.put(None)
         if thread is not threading.current_thread():  # which may meet us as garbage; it ends by itself
             thread.join()
-        spent.clear()
+        line.spent.clear()
+
+
+class _End:
+    """Stands behind the last item: there are no more, or they broke off."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+
+def _close(items: Iterator[Any]) -> None:
+    close = getattr(items, "close", None)
+    if close is not None:
+        close()
 
 
 class _Line:
@@ -94,8 +128,8 @@ class _Line:
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
-        #: (True, item) for each item, then (False, None) or (False, error); wakes nobody where nobody waits
-        self.ready: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+        #: the pairs, then an end; wakes nobody where nobody waits
+        self.ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
         #: tells the thread that few are left, or that it must stop
         self.room: queue.SimpleQueue[None] = queue.SimpleQueue()
         #: what the caller has had; a list, whose ``append`` and ``clear`` are atomic
@@ -108,18 +142,16 @@ class _Line:
         """Make items, in the thread."""
         try:
             for item in items:
-                self.ready.put((True, item))
+                self.ready.put(item)
                 del item
                 self.spent.clear()
                 if self.stop or (self.ready.qsize() >= self.depth and not self._rest()):
                     return
-            self.ready.put((False, None))
+            self.ready.put(_End())
         except BaseException as error:  # raised again in the thread that asks
-            self.ready.put((False, error))
+            self.ready.put(_End(error))
         finally:
-            close = getattr(items, "close", None)
-            if close is not None:
-                close()
+            _close(items)
 
     def _rest(self) -> bool:
         """Sleep until about half of what is ready is taken; return whether there is more to do."""

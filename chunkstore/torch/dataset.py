@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, default_collate
 
-from chunkstore.ahead import ahead_of, depth_of
+from chunkstore.ahead import Passed, ahead_of, depth_of
 from chunkstore.distributed import Place, find_place, find_worker
 from chunkstore.epochs import EpochClock
 from chunkstore.errors import ConfigError, ForkError, StateError
@@ -214,7 +214,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         self._place: Place | None = None
         self._stream = WindowStream(recipe, order, dtype=dtype, channels=channels, arena=self._arena())
         self._clock = EpochClock(lane_groups)
-        self._consumed: Position | None = None
+        self._consumed = Passed()  # position behind the last batch that was handed out
         # in a DataLoader worker: groups of a state of its own that was loaded, groups it serves
         self._groups: tuple[int, ...] | None = None
         self._serves: tuple[int, ...] = ()
@@ -349,7 +349,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
                 "dataset.state_dict(batch), or use chunkstore.torch.TrainingLoader, which counts"
             )
         else:
-            position = self._consumed or self._clock.upcoming
+            position = self._consumed.beside or self._clock.upcoming
         speaks_for = None
         if worker is not None:
             speaks_for = (worker[1], self._serves)
@@ -371,7 +371,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
             self._stream.adopt(state["fingerprint"])
         position, groups = read_state(state, self.fingerprint, None if worker is None else worker[1])
         self._groups = groups
-        self._consumed = None
+        self._consumed = Passed()
         self._clock.resume(position)
 
     # ---- iteration
@@ -396,13 +396,14 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
                 )
             self._check_groups(worker)
             _end_with_trainer()
-        self._consumed = position = self._clock.begin()
+        position = self._clock.begin()
+        self._consumed = Passed(position)
         groups, self._groups = self._groups, None
         if worker is not None:
             self._serves = groups or self._rotation().groups_of(*worker, position.turn)
             self._loader.cut_in(SlotBuffers())
         made = self._make(position, worker, groups)
-        return self._iterate(made, self._depth()) if worker is None else self._serve(made)
+        return self._serve(made) if worker is not None else ahead_of(made, self._depth(), self._consumed)
 
     def _depth(self) -> int:
         """Return how many batches are made ahead."""
@@ -411,23 +412,12 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         loader.keep_batches(max(4, depth + 1))
         return depth
 
-    def _iterate(self, made: Generator[tuple[Batch, Position], None, None], depth: int) -> Iterator[Batch]:
-        batches = ahead_of(made, depth)
-        try:
-            for batch, behind in batches:  # all that is done here keeps the loop waiting
-                self._consumed = behind
-                yield batch
-                del batch
-        finally:
-            batches.close()
-            made.close()
-
     def _serve(self, made: Generator[tuple[Batch, Position], None, None]) -> Iterator[Batch]:
         """Yield the batches of a worker; what is sent where it lies must be held by nobody here."""
         try:
             for batch, behind in made:
                 self._clock.serving()
-                self._consumed = behind
+                self._consumed.beside = behind
                 sent = [SharedBatch(batch) if type(batch) is dict else batch]
                 del batch
                 yield sent.pop()
@@ -492,7 +482,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
     def __getstate__(self) -> dict[str, Any]:
         place = self.place
         self._stream.world_size = place.world_size
-        return {**self.__dict__, "_place": place, "_consumed": None, "_groups": None}
+        return {**self.__dict__, "_place": place, "_consumed": Passed(), "_groups": None}
 
 
 def _refuse_batching() -> None:

@@ -13,7 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkstore.ahead import BYTES, ahead_of, depth_of
+from chunkstore.ahead import BYTES, Passed, depth_of
+from chunkstore.ahead import ahead_of as pairs_ahead_of
+
+
+def ahead_of(items, depth):
+    """Return the generator for items without anything beside them."""
+    return pairs_ahead_of(((item, None) for item in items), depth, Passed())
 
 
 def threads():
@@ -31,6 +37,16 @@ def until(true, seconds=5.0):
 def test_items_come_in_their_order(items, depth):
     assert list(ahead_of(iter(items), depth)) == items
     assert not threads()
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_what_stands_beside_an_item_passes_with_it_and_not_before(depth):
+    passed = Passed("nothing yet")
+    flow = pairs_ahead_of(((i, -i) for i in range(20)), depth, passed)
+    assert passed.beside == "nothing yet"
+    for item in flow:
+        assert passed.beside == -item
+        time.sleep(0.001)
 
 
 @given(st.integers(0, 2**40), st.integers(1, 2**40))
@@ -175,8 +191,9 @@ def test_closing_does_not_wait_for_a_caller_that_has_stopped_asking():
 @pytest.mark.parametrize("ending", ["", "sys.exit(3)", "raise OSError"])
 def test_a_program_that_ends_half_way_ends(ending):
     program = (
-        "import sys, itertools\nfrom chunkstore.ahead import ahead_of\n"
-        f"kept = ahead_of(itertools.count(), 4)\nprint(next(kept), flush=True)\n{ending}\n"
+        "import sys, itertools\nfrom chunkstore.ahead import Passed, ahead_of\n"
+        f"kept = ahead_of(zip(itertools.count(), itertools.count()), 4, Passed())\n"
+        f"print(next(kept), flush=True)\n{ending}\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], timeout=60, capture_output=True, text=True, check=False

@@ -131,7 +131,7 @@ PYTHON313 ?= $(shell for p in python3.13 $$HOME/.pyenv/versions/3.13*/bin/python
 $(VENV)-313/.installed: pyproject.toml requirements-313.txt
 	@echo 'installing the newest versions for Python 3.13 (a few minutes the first time) ...'
 	@test -x $(VENV)-313/bin/python || $(PYTHON313) -m venv $(VENV)-313
-	@$(VENV)-313/bin/python -m pip install -q --disable-pip-version-check -U -r requirements-313.txt -e '.[audio,audio-extra,cloud,pcodec,report]'
+	@$(VENV)-313/bin/python -m pip install -q --disable-pip-version-check -U -r requirements-313.txt -e '.[audio,audio-extra,cloud,pcodec,report,dashboard]'
 	@touch $@
 
 test-313:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import logging
 import os
@@ -156,18 +157,24 @@ def _make_ready(name: str, options: Mapping[str, Any]) -> None:
 def dashboard_wanted() -> bool:
     """Whether anybody would see the link to dask's dashboard: its import costs 0.4 s at every start.
 
-    ``CHUNKSTORE_DASHBOARD=1`` or ``0`` decides; by default there is one where stderr is a terminal.
+    ``CHUNKSTORE_DASHBOARD=1`` or ``0`` decides; by default there is one where stderr is a terminal. There is
+    none without bokeh, the extra ``dashboard``.
 
     Examples
     --------
     >>> import os
     >>> from unittest import mock
-    >>> with mock.patch.dict(os.environ, CHUNKSTORE_DASHBOARD="1"):
+    >>> with mock.patch.dict(os.environ, CHUNKSTORE_DASHBOARD="0"):
     ...     dashboard_wanted()
-    True
+    False
     """
     asked = os.environ.get("CHUNKSTORE_DASHBOARD", "")
-    return asked != "0" if asked else sys.stderr is not None and sys.stderr.isatty()
+    wanted = asked != "0" if asked else sys.stderr is not None and sys.stderr.isatty()
+    if wanted and importlib.util.find_spec("bokeh") is None:
+        if asked:
+            log.warning("dask's dashboard needs bokeh: pip install 'chunkstore[dashboard]'; going on without")
+        return False
+    return wanted
 
 
 def local_cluster(workers: int | LocalWorkers, folder: str | None = None) -> DaskRunner:

@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from ingest.local import LocalWorkers, local_cluster
+from ingest.local import LocalWorkers, dashboard_wanted, local_cluster
 
 
 def test_workers_that_wait_end_when_the_job_ends_before_it_has_work():
@@ -54,6 +54,13 @@ runner.close()
 def test_nobody_waits_for_a_dashboard_that_nobody_would_see():
     done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["None", "False"]
+
+
+def test_a_dashboard_that_cannot_be_is_named_with_the_remedy(monkeypatch, caplog):
+    monkeypatch.setenv("CHUNKSTORE_DASHBOARD", "1")
+    monkeypatch.setitem(sys.modules, "bokeh", None)
+    assert not dashboard_wanted()
+    assert "chunkstore[dashboard]" in caplog.text
 
 
 def test_a_dashboard_that_was_asked_for_is_there(monkeypatch):

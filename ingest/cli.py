@@ -173,7 +173,7 @@ def _parameter(row: _Row, panel: str) -> inspect.Parameter:
 def _run(source: str, own: set[str], values: Mapping[str, Any]) -> int:
     from ingest import api
     from ingest.dry import tell_plan
-    from ingest.run import available_cores
+    from ingest.runners import available_cores
 
     given = dict(values)
     inputs, out = given.pop("inputs"), given.pop("out")

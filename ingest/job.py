@@ -34,7 +34,8 @@ from ingest.memory import choose_layout
 from ingest.plan import Job, Plan, make_plan
 from ingest.report import build_report, write_faults
 from ingest.rows import Account
-from ingest.run import make_runner, patiently, start_early
+from ingest.run import patiently
+from ingest.runners import make_runner, start_early
 from ingest.sources import open_source
 from ingest.stage import stage, summary
 from ingest.tally import Tally

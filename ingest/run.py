@@ -1,4 +1,4 @@
-"""Running tasks: one after the other, on a local dask cluster, or on any cluster there is.
+"""Running tasks: one after the other, or on a dask cluster.
 
 A runner takes a function and an iterator of tasks and yields results as they come. It keeps a bounded
 number of tasks in flight, lets go of every future as soon as its result is here, and tries a task again
@@ -26,11 +26,10 @@ import chunkstore.errors
 from chunkstore.errors import ChunkstoreError, CorruptDataError, IngestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ingest.local import LocalWorkers
 
-__all__ = ["DaskRunner", "Runner", "SerialRunner", "make_runner", "start_early"]
+__all__ = ["DaskRunner", "Runner", "SerialRunner"]
 
 log = logging.getLogger(__name__)
 #: times that one task is tried
@@ -419,62 +418,3 @@ class DaskRunner:
         for close in self._own:
             with contextlib.suppress(Exception):
                 close()
-
-
-def start_early(
-    workers: int | None, scheduler: str | None, client: Any, *, source: str, options: Mapping[str, Any]
-) -> LocalWorkers | None:
-    """Start the local worker processes that :func:`make_runner` would, before there is work for them.
-
-    They import what they need meanwhile. Give them to it, and close them at the end.
-    """
-    count = available_cores() if workers is None else workers
-    if client is not None or scheduler is not None or count == 0:
-        return None
-    from ingest.local import LocalWorkers
-
-    return LocalWorkers(count, source, options)
-
-
-def make_runner(
-    workers: int | LocalWorkers | None = None,
-    scheduler: str | None = None,
-    client: Any = None,
-    folder: str | None = None,
-) -> Runner:
-    """Return a runner: ``client`` if given, else a scheduler's address, else local processes.
-
-    Parameters
-    ----------
-    workers : int, optional
-        Local worker processes, or those of :func:`start_early`; 0 runs everything in this process. As many as
-        there are cores by default.
-    scheduler : str, optional
-        Address of a cluster that is already there, e.g. ``"tcp://10.0.0.1:8786"``.
-    client : distributed.Client, optional
-        A client that is already there.
-    """
-    if client is not None:
-        return DaskRunner(client)
-    if scheduler is not None:
-        import distributed
-
-        library: Any = distributed
-        try:
-            found = library.Client(scheduler, set_as_default=False, timeout=20)
-        except (OSError, TimeoutError) as error:
-            raise IngestError(f"no dask scheduler answers at {scheduler}: {error}") from error
-        return DaskRunner(found, [found.close])
-    count = available_cores() if workers is None else workers
-    if count == 0:
-        return SerialRunner()
-    from ingest.local import local_cluster
-
-    return local_cluster(count, folder)
-
-
-def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

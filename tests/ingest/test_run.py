@@ -11,7 +11,8 @@ import pytest
 
 import ingest
 from chunkstore.errors import ConfigError, IngestError, SourceChangedError
-from ingest.run import DEATHS, TOGETHER, DaskRunner, SerialRunner, _Pace, _Try, is_passing, make_runner
+from ingest.run import DEATHS, TOGETHER, DaskRunner, SerialRunner, _Pace, _Try, is_passing
+from ingest.runners import make_runner
 
 
 @pytest.fixture

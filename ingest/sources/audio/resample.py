@@ -95,16 +95,13 @@ class Resampler:
         self.given += len(block)
         if self._stream is None:
             out = block
-        elif last and self.given == 0:
-            out = block[:0]
+        elif last:
+            # soxr ends as if silence followed, but rounds half a sample up or down as its floats fall: it is
+            # given that silence, and cut at the promised length
+            silence = np.zeros(2 + 2 * self._in // self._out, np.float32)
+            out = self._stream.resample_chunk(np.concatenate([block, silence]), last=True)
+            out = out[: resampled_length(self.given, self._in, self._out) - self.made]
         else:
-            out = self._stream.resample_chunk(block, last=last)
-        if last:  # soxr's own rounding is the same; the length is promised, so it is enforced
-            missing = resampled_length(self.given, self._in, self._out) - self.made - len(out)
-            out = (
-                np.concatenate([out, np.zeros(missing, np.float32)])
-                if missing > 0
-                else out[: len(out) + missing]
-            )
+            out = self._stream.resample_chunk(block)
         self.made += len(out)
         return out

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ingest.sources.audio import flac, mpeg, ogg, riff
@@ -28,19 +28,26 @@ RATES = st.sampled_from([8000, 11025, 16000, 22050, 32000, 44100, 48000, 96000, 
 
 @settings(deadline=None, max_examples=60)
 @given(data=st.data(), source=RATES, target=RATES, frames=st.integers(0, 20_000), seed=st.integers(0, 99))
+@example(data=None, source=3000, target=44_100, frames=25, seed=0)  # 367.5 samples
 def test_a_stream_of_any_blocks_is_the_one_shot_result_of_the_promised_length(
     data, source, target, frames, seed
 ):
     values = np.random.default_rng(seed).standard_normal(frames).astype(np.float32)
-    cuts = sorted(data.draw(st.lists(st.integers(0, frames), max_size=5)))
+    cuts = sorted(data.draw(st.lists(st.integers(0, frames), max_size=5))) if data else []
     resampler = Resampler(source, target)
     pieces = [resampler.push(block) for block in np.split(values, cuts)]
     pieces.append(resampler.push(values[:0], last=True))
     got = np.concatenate(pieces)
     assert len(got) == (frames * target + source // 2) // source == resampled_length(frames, source, target)
     whole = values if source == target or not frames else soxr.resample(values, source, target)
-    assert np.array_equal(got, whole[: len(got)])
-    assert len(whole) == len(got)
+    assert np.array_equal(got[: len(whole)], whole)
+    half = 2 * frames * target % (2 * source) == source  # which soxr rounds up or down as its floats fall
+    assert len(got) - len(whole) in ((0, 1) if half else (0,))
+    if len(got) > len(whole):
+        silence = np.zeros(source, np.float32)
+        assert np.array_equal(
+            got, soxr.resample(np.concatenate([values, silence]), source, target)[: len(got)]
+        )
 
 
 @pytest.mark.parametrize("frames", range(12))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -105,7 +106,8 @@ def ahead_of(items: Iterator[tuple[T, Any]], depth: int, passed: Passed) -> Gene
     finally:
         line.stop = True
         room.put(None)
-        if thread is not threading.current_thread():  # which may meet us as garbage; it ends by itself
+        # the thread may meet us as garbage, and ends by itself; at the end of the program it runs no more
+        if thread is not threading.current_thread() and not sys.is_finalizing():
             thread.join()
         line.spent.clear()
 

@@ -50,21 +50,7 @@ _decoded_in: int | None = None
 
 
 class OpenStore:
-    """A store that is open for reading. Thread-safe; pickled by its place, not its contents.
-
-    Attributes
-    ----------
-    url : str
-        Where it is, without credentials.
-    layout : Layout
-        Length of ``obs``, of a chunk and of a shard.
-    fields : mapping of str to FieldSpec
-    sequences : SequenceTable
-    status : str
-        ``complete`` or ``incomplete``.
-    attrs : mapping
-        Attributes of the root.
-    """
+    """The arrays and metadata of a :class:`chunkstore.ChunkStore`, whose attributes are told there."""
 
     def __init__(
         self,

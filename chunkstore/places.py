@@ -345,21 +345,13 @@ class LocalPlace(Place):
         # Writers never share a partial file, nor has each a folder: folders cost more than small objects do
         partial = Path(f"{self.path(f'{PARTIAL}/{key}')}~{os.getpid()}-{threading.get_ident()}")
         try:
-            try:
-                partial.write_bytes(data)
-            except FileNotFoundError:
-                partial.parent.mkdir(parents=True, exist_ok=True)
-                partial.write_bytes(data)
+            _with_folder(partial, lambda: partial.write_bytes(data))
             if key == ROOT:
                 _sync(str(partial))
         except OSError as error:
             error.filename = error.filename or self.root  # a write does not say where: which disk is full?
             raise
-        try:
-            partial.replace(target)
-        except FileNotFoundError:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            partial.replace(target)
+        _with_folder(target, lambda: partial.replace(target))
         if key == ROOT:
             _sync(self.root)
 
@@ -433,6 +425,15 @@ class LocalPlace(Place):
             return
         for path in left:
             Path(path).unlink(missing_ok=True)
+
+
+def _with_folder(path: Path, call: Callable[[], object]) -> None:
+    """Do what needs the folder of ``path``, which is made only where it turns out to be missing."""
+    try:
+        call()
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        call()
 
 
 def _sync(path: str) -> None:

@@ -283,19 +283,17 @@ class _Check:
 
     def _shard(self, meta: ArrayMeta, index: int) -> None:
         low = index * meta.shard
+
+        def bad(code: str, text: str) -> None:
+            self.add(code, text, array=meta.name, shard=index, **self.where(low, low + meta.shard))
+
         try:
             blob = self.place.blob(meta.key(index), 16 * meta.chunks_per_shard + 4)
         except (ChunkstoreError, OSError) as err:
-            self.add("index", str(err), array=meta.name, shard=index, **self.where(low, low + meta.shard))
+            bad("index", str(err))
             return
         if blob is None:
-            self.add(
-                "missing-shard",
-                f"{meta.key(index)} is missing, though the store says it was written",
-                array=meta.name,
-                shard=index,
-                **self.where(low, low + meta.shard),
-            )
+            bad("missing-shard", f"{meta.key(index)} is missing, though the store says it was written")
             return
         self.report.objects += 1
         self.report.nbytes += blob.size
@@ -303,13 +301,7 @@ class _Check:
             shard = parse_shard(blob, meta.chunks_per_shard)
             self._check_index(meta, index, shard)
         except ChunkDamageError as err:
-            self.add(
-                "index",
-                f"{meta.key(index)}: {err}",
-                array=meta.name,
-                shard=index,
-                **self.where(low, low + meta.shard),
-            )
+            bad("index", f"{meta.key(index)}: {err}")
             return
         if self.report.deep:
             self._chunks(meta, index, shard)

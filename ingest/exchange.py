@@ -76,6 +76,7 @@ class Segments(Sequence[SegmentRef]):
     def __init__(self) -> None:
         self._names: list[str] = []
         self._kinds: dict[tuple[Any, ...], int] = {}
+        self._shapes: list[tuple[Any, ...]] = []  # of each kind: name, dtype and items of its columns
         #: kind, rows, byte offset and number of the sums (-1 for none), first entry of the columns
         self._fixed = array("q")
         #: byte offset and index of the first sum of each column
@@ -86,6 +87,8 @@ class Segments(Sequence[SegmentRef]):
         ref = SegmentRef.from_json(told)
         shape = tuple((name, dtype, items) for name, (_, dtype, items, _) in ref.columns.items())
         kind = self._kinds.setdefault(shape, len(self._kinds))
+        if kind == len(self._shapes):
+            self._shapes.append(shape)
         self._names.append(ref.name)
         self._fixed.extend((kind, ref.rows, *(ref.sums or (-1, -1)), len(self._columns)))
         for offset, _, _, first in ref.columns.values():
@@ -110,10 +113,6 @@ class Segments(Sequence[SegmentRef]):
             columns[name] = (self._columns[at], dtype, items, self._columns[at + 1])
             at += 2
         return SegmentRef(self._names[index], rows, columns, None if count < 0 else (where, count))
-
-    @property
-    def _shapes(self) -> list[tuple[Any, ...]]:
-        return list(self._kinds)
 
 
 @dataclass(frozen=True)

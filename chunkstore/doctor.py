@@ -188,7 +188,7 @@ def _fast_paths() -> Iterator[Finding]:
     yield Finding(
         "zarrs codec pipeline",
         "active" if not why else f"not usable: {why}",
-        advice="" if not why else "reading falls back on zarr's own pipeline, 2 to 4 times as slow",
+        advice="" if not why else "reading falls back on zarr's own pipeline, which is slower",
     )
     import google_crc32c
 
@@ -202,7 +202,7 @@ def _fast_paths() -> Iterator[Finding]:
     yield Finding(
         "compiled Avro decoder",
         "active" if not why else f"not usable: {why}",
-        advice="" if not why else "Avro is decoded by fastavro, about 50 times as slow",
+        advice="" if not why else "Avro is decoded by fastavro, which is many times slower",
     )
     if not why:
         yield _numba_cache()

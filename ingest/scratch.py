@@ -64,7 +64,7 @@ def page_sums(data: Iterable[np.ndarray], width: int) -> np.ndarray:
         if left:
             sums[-1] = google_crc32c.extend(sums[-1], view[:left])
         sums += [google_crc32c.value(view[at : at + step]) for at in range(left, len(view), step)]
-        left = max(left - len(view), 0) if len(view) <= left else -(len(view) - left) % step
+        left = (left - len(view)) % step
     return np.array(sums, "<u4")
 
 

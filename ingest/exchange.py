@@ -9,21 +9,21 @@ from __future__ import annotations
 import io
 import logging
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chunkstore.codecs import checksum
 from chunkstore.errors import IngestError
 from ingest.inputs import natural_key
+from ingest.lazy import LazyList
 from ingest.ledger import in_order
 from ingest.place import place_slices
 from ingest.rows import differs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ingest.folder import Folder
     from ingest.ledger import Ledger
@@ -61,7 +61,7 @@ class SegmentRef:
         return {"name": self.name, "rows": self.rows, "columns": columns, "sums": self.sums}
 
 
-class Segments(Sequence[SegmentRef]):
+class Segments(LazyList[SegmentRef]):
     """All segments, in the order of the inputs: two integers a column of each, not objects.
 
     Examples
@@ -97,16 +97,8 @@ class Segments(Sequence[SegmentRef]):
     def __len__(self) -> int:
         return len(self._names)
 
-    @overload
-    def __getitem__(self, index: int) -> SegmentRef: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[SegmentRef]: ...
-
-    def __getitem__(self, index: int | slice) -> SegmentRef | Sequence[SegmentRef]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
+    def item(self, index: int) -> SegmentRef:
+        """Make one reference."""
         kind, rows, where, count, at = self._fixed[5 * index : 5 * index + 5]
         columns = {}
         for name, dtype, items in self._shapes[kind]:

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Sequence
 from functools import cached_property
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from chunkstore.errors import ConfigError, IngestError
+from ingest.lazy import LazyList
 from ingest.protocol import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = ["Parts", "part_line", "plain"]
 
@@ -118,7 +118,7 @@ class _Column:
         return found
 
 
-class Parts(Sequence[Part]):
+class Parts(LazyList[Part]):
     """A list of parts that costs about 60 bytes a part, and what is different of names and payload.
 
     Parameters
@@ -174,16 +174,8 @@ class Parts(Sequence[Part]):
     def __len__(self) -> int:
         return len(self._estimate)
 
-    @overload
-    def __getitem__(self, index: int) -> Part: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Part]: ...
-
-    def __getitem__(self, index: int | slice) -> Part | Sequence[Part]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
+    def item(self, index: int) -> Part:
+        """Make one part."""
         found = [(name, column[index]) for name, column in self._payload.items()]
         return Part(
             index,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ingest.lazy import LazyList
 from ingest.protocol import Part
 from ingest.sources.avro.survey import file_ids, limits_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ingest.sources.avro.columns import Plan
     from ingest.sources.avro.options import AvroOptions
     from ingest.sources.avro.survey import FileSurvey
@@ -24,7 +26,7 @@ KEYED_ROWS = 1 << 17
 _KEY = 320
 
 
-class PartTable(Sequence[Part]):
+class PartTable(LazyList[Part]):
     """All parts of a scan, in order: a lazy sequence, eight integers a part.
 
     Parameters
@@ -67,16 +69,8 @@ class PartTable(Sequence[Part]):
     def __len__(self) -> int:
         return len(self._table)
 
-    @overload
-    def __getitem__(self, index: int) -> Part: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Part]: ...
-
-    def __getitem__(self, index: int | slice) -> Part | Sequence[Part]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
+    def item(self, index: int) -> Part:
+        """Make one part."""
         file, start, stop, block, row, rows, largest, most = self._table[index].tolist()
         payload: dict[str, int | str] = {"start": start, "stop": stop, "block": block, "row": row}
         if self._per == "record":

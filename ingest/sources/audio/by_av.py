@@ -40,8 +40,10 @@ class AvDecoder:
             streams = self._container.streams.audio
             if not streams:
                 raise DecodeError("audio-no-stream", "the file holds no audio stream")
-            self._stream = streams[0]
+            self._stream, self._others = streams[0], len(streams) - 1
             context = self._stream.codec_context
+            if context is None:
+                raise DecodeError("audio-unsupported", "FFmpeg has no decoder for its coding")
             context.options = {"err_detect": "crccheck+explode"}
             self.rate, self.channels = int(context.sample_rate or 0), int(context.layout.nb_channels or 0)
             self.codec = str(context.name)
@@ -116,6 +118,9 @@ class AvDecoder:
             else:
                 scale = 2.0 ** (1 - 8 * block.dtype.itemsize)
                 yield np.asarray(block * scale, np.float32)
+        if self._others:
+            message = f"the file holds {1 + self._others} streams of audio side by side; the first was read"
+            self.notes.append(Note("audio-more-streams", message))
         if self._missing:
             message = f"the file ends {self._missing} bytes early; {count} frames were decoded"
             self.notes.append(Note("audio-truncated", message, frames=max(0, self.claimed - count)))

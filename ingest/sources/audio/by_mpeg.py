@@ -38,6 +38,11 @@ class Mp3Decoder:
         if len(walk.rates) > 1:
             rates = ", ".join(map(str, walk.rates))
             raise DecodeError("audio-format-changes", f"the sample rate changes within the file: {rates} Hz")
+        if len(walk.widths) > 1:  # libsndfile ends where they change
+            raise DecodeError(
+                "audio-format-changes",
+                f"the channels change within the file: {walk.widths[0]}, then {walk.widths[1]}",
+            )
         self._inner = AvDecoder(path) if library == "av" else self._sndfile(path)
         self.rate, self.channels, self.name = self._inner.rate, self._inner.channels, self._inner.name
         self.codec = "mp3"

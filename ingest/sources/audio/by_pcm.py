@@ -50,20 +50,24 @@ class PcmDecoder:
                 yield raw
 
     def _low(self) -> bool:
-        """Whether 24-bit (or other) samples stand at the low end of wider bytes; looks at them all."""
+        """Whether 24-bit (or other) samples stand at the low end of wider bytes; looks at them all.
+
+        They do where some byte below them is not zero, and those above are zero or repeat the sign.
+        """
         facts = self._facts
         need = -(-facts.bits // 8)
         if facts.tag != 1 or need >= facts.width:
             return False
-        spare = facts.width - need
+        low, zero, signed = False, True, True
         for raw in self._raw():
             octets = np.frombuffer(raw, np.uint8).reshape(-1, facts.width)
-            low, high = octets[:, :spare], octets[:, -spare:]
-            if facts.big:
-                low, high = high, low
-            if low.any():
-                return bool(np.isin(high, (0, 255)).all())
-        return False
+            octets = octets[:, ::-1] if facts.big else octets
+            above, sign = octets[:, need:], np.where(octets[:, need - 1 : need] & 128, 255, 0)
+            zero, signed = zero and not above.any(), signed and bool((above == sign).all())
+            if not (zero or signed):
+                return False
+            low = low or bool(octets[:, : facts.width - need].any())
+        return low
 
     def blocks(self) -> Iterator[Samples]:
         """Yield float32[frames, channels]."""

@@ -44,7 +44,7 @@ def read_claim(file: IO[bytes], container: str, size: int) -> HeaderClaim:
     """
     if container == "au":
         return _au(file, size)
-    return {"caf": _caf, "nist": _nist, "voc": _voc}[container](file)
+    return _caf(file, size) if container == "caf" else {"nist": _nist, "voc": _voc}[container](file)
 
 
 def _au(file: IO[bytes], size: int) -> HeaderClaim:
@@ -53,8 +53,7 @@ def _au(file: IO[bytes], size: int) -> HeaderClaim:
     if len(head) < 24:
         return HeaderClaim()
     start, nbytes, coding, rate, channels = struct.unpack(">IIIII", head[4:])
-    width = _AU.get(coding, 0) * channels
-    if not width or rate > 1 << 30 or channels > 1024:
+    if not channels or rate > 1 << 30 or channels > 1024:
         return HeaderClaim()
     if nbytes == 0xFFFFFFFF:
         return HeaderClaim(-1, rate, channels)
@@ -62,7 +61,8 @@ def _au(file: IO[bytes], size: int) -> HeaderClaim:
         return HeaderClaim(
             -1, rate, channels, head[:4] + struct.pack(">II", 24, 0xFFFFFFFF) + head[12:], start
         )
-    return HeaderClaim(nbytes // width, rate, channels)
+    width = _AU.get(coding, 0) * channels
+    return HeaderClaim(nbytes // width if width else -1, rate, channels)
 
 
 def _nist(file: IO[bytes]) -> HeaderClaim:
@@ -80,22 +80,27 @@ def _nist(file: IO[bytes]) -> HeaderClaim:
 def _voc(file: IO[bytes]) -> HeaderClaim:
     file.seek(20)
     at = int.from_bytes(file.read(2), "little")
+    rate, channels = 0, 1
     for _ in range(1000):
         file.seek(at)
-        head = file.read(16)
+        head = file.read(16).ljust(16, b"\0")
         length = int.from_bytes(head[1:4], "little")
-        if len(head) < 16 or not head[0]:
+        if not head[0]:
             break
         if head[0] == 9:
             rate, frame = int.from_bytes(head[4:8], "little"), head[8] // 8 * head[9]
             return HeaderClaim((length - 12) // frame if frame and length >= 12 else -1, rate, head[9])
-        if head[0] == 1 and head[5] == 0:
-            return HeaderClaim(max(0, length - 2))
+        if head[0] == 8:  # what it says goes before the rate of the sound that follows
+            channels = head[7] + 1
+            rate = 256_000_000 // (channels * (65536 - int.from_bytes(head[4:6], "little")))
+        if head[0] == 1:
+            frames = max(0, length - 2) // channels if head[5] == 0 else -1
+            return HeaderClaim(frames, rate or 1_000_000 // (256 - head[4]), channels)
         at += 4 + length
     return HeaderClaim()
 
 
-def _caf(file: IO[bytes]) -> HeaderClaim:
+def _caf(file: IO[bytes], size: int) -> HeaderClaim:
     at, rate, channels = 8, 0, 0
     packet_bytes = packet_frames = 0
     data = -1
@@ -113,7 +118,7 @@ def _caf(file: IO[bytes]) -> HeaderClaim:
             return HeaderClaim(int.from_bytes(body[8:16], "big"), rate, channels)
         elif name == b"data":
             data = length
-        if length < 0:
+        if not 0 <= length <= size:  # to the end of the file, or what is no chunk
             break
         at += 12 + length
     if data >= 4 and packet_bytes and packet_frames == 1:

@@ -23,6 +23,7 @@ CODES = {
     "audio-metadata-missing": "the metadata have no row for the file",
     "audio-metadata-unmatched": "a row of the metadata names no file",
     "audio-more-data": "a WAV has more samples behind those that its header tells of; they were not read",
+    "audio-more-streams": "the file holds several streams of audio side by side; the first was read",
     "audio-no-frames": "no MPEG audio frame can be found",
     "audio-no-stream": "the container holds no audio",
     "audio-nonfinite": "samples are NaN or infinite",

@@ -224,6 +224,8 @@ class MpegWalk:
     """First byte of the first audio frame."""
     rates: tuple[int, ...]
     """All rates met, in order of meeting."""
+    widths: tuple[int, ...]
+    """All numbers of channels met in audio frames, in order of meeting."""
 
     @property
     def expected(self) -> int:
@@ -261,6 +263,7 @@ def walk(file: BinaryIO) -> MpegWalk:
         opening, start = b"", 0
         junk: list[tuple[int, int]] = []
         rates: list[int] = []
+        widths: list[int] = []
         synced = False
         free = tries = 0
         while at < size:
@@ -288,6 +291,8 @@ def walk(file: BinaryIO) -> MpegWalk:
                     start = start if frames else at
                     frames += 1
                     samples += head.samples
+                    if head.channels not in widths:
+                        widths.append(head.channels)
                 if head.rate not in rates and len(rates) < 8:
                     rates.append(head.rate)
                 at, synced = at + head.nbytes, True
@@ -316,6 +321,7 @@ def walk(file: BinaryIO) -> MpegWalk:
         opening,
         start,
         tuple(rates),
+        tuple(widths),
     )
 
 

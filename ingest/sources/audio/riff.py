@@ -32,7 +32,10 @@ _MS, _IMA, _GSM = 2, 0x11, 0x31
 MPEG = 0x55
 #: coded in packets of one length, each of as many frames
 _PACKETS = (_MS, _IMA, _GSM)
-_UNSTATED = (0, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF)
+#: lengths that nobody came back to write; SoX, arecord, FFmpeg and others put the largest number that they
+#: know in their place, some less a header and rounded down to whole frames
+_LARGEST = (1 << 31, 1 << 32, 1 << 63, 1 << 64)
+_ROUNDED = 1 << 13
 #: bytes behind the last chunk that are worth a word
 _STRAY = 1 << 16
 _READ = (b"fmt ", b"ds64", b"LIST", b"bext", b"fact")
@@ -106,8 +109,9 @@ class WavFacts:
             frames += 1 + (rest - lead) // lead * 8
         elif rest >= lead and self.tag == _MS:
             frames += 2 + (rest - lead) * 2 // self.channels
-        # the fact chunk says how much of the last packet counts
-        return self.fact if max(0, frames - self.packed) < self.fact <= frames else frames
+        # the fact chunk says how much of the last packet counts; libsndfile divides by the channels once more
+        told = max(0, frames - self.packed) < self.fact <= frames and self.fact != frames // self.channels
+        return self.fact if told else frames
 
     @property
     def packed_frames(self) -> int:
@@ -181,7 +185,7 @@ def read_facts(file: BinaryIO, size: int) -> WavFacts:
             break
         name = header[:4]
         if wide:
-            if header[4:16] != _W64_TAIL and name not in (b"fmt ", b"data"):
+            if header[4:16] != _W64_TAIL and name not in (b"fmt ", b"data", b"riff"):
                 name = b""
             length, body_at = struct.unpack("<Q", header[16:])[0] - 24, at + 24
             if length < 0:
@@ -195,7 +199,7 @@ def read_facts(file: BinaryIO, size: int) -> WavFacts:
             unstated = (
                 stated > left if stated else left and not _chunk_follows(file, body_at, size, order, wide)
             )
-            if unstated and stated in _UNSTATED:
+            if unstated and (stated == 0 or any(0 <= most - stated <= _ROUNDED for most in _LARGEST)):
                 there, claim = left, -1
             data, length = (body_at, there, claim), there
         elif data is not None and name == b"data":

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import struct
+from itertools import product
 
 import numpy as np
 import pytest
 import soundfile
+
+from ingest.sources.audio import by_pcm, by_sndfile, ogg, source
 
 av = pytest.importorskip("av")
 
@@ -51,6 +54,31 @@ def test_a_wav_of_packets_is_as_long_as_its_fact_chunk_says(make, subtype, chann
     # one that speaks of no last packet is not believed
     got = make.read([make.file("a.wav", with_fact(data, 5))], channels="first", **FLOAT)
     assert len(got.only) == len(every)
+
+
+@pytest.mark.parametrize(
+    ("kind", "subtype", "most"),
+    [
+        (kind, subtype, most)
+        for kind in ("WAV", "WAVEX", "W64", "RF64")
+        for most, subtypes in {1: "GSM610", 2: "IMA_ADPCM MS_ADPCM", 6: "ULAW ALAW PCM_24 DOUBLE"}.items()
+        for subtype in subtypes.split()
+        if soundfile.check_format(kind, subtype)
+    ],
+)
+def test_every_coding_in_every_kind_of_wav_is_what_soundfile_reads(make, monkeypatch, kind, subtype, most):
+    for module in (by_pcm, by_sndfile):
+        monkeypatch.setattr(module, "BLOCK_VALUES", 97)
+    monkeypatch.setattr(source, "_BATCH_ROWS", 777)
+    for channels, frames in product((1, most), (1, 321, 505, 506, 1017, 4001)):
+        sound = np.linspace(1, 0.3, channels) * make.tone(frames)[:, None]
+        data = make.encode(sound, 8000, kind, subtype)
+        whole, _ = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
+        got = make.read([make.file("a.wav", data)], channels=channels - 1, **FLOAT)
+        # soundfile gives all of the last packet; its fact chunk may say how much of that is sound
+        assert len(got.only) in {frames, len(whole)}
+        assert np.array_equal(got.only, whole[: len(got.only), channels - 1])
+        assert not got.faults
 
 
 def test_the_odd_byte_behind_gsm_is_no_packet(make):
@@ -106,6 +134,17 @@ def test_a_voice_file_of_several_blocks_is_its_samples_alone(make, cuts):
     assert not got.codes("quarantined")
 
 
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("rate", [8000, 11025, 44100])
+def test_a_voice_file_of_bytes_states_its_rate_and_channels(make, channels, rate):
+    sound = np.repeat(make.tone(50)[:, None], channels, axis=1)
+    path = make.file("a.voc", make.encode(sound, rate, "VOC", "PCM_U8"))
+    got = make.read([path], channels="first", **FLOAT)
+    assert np.array_equal(got.only, soundfile.read(path, dtype="float32", always_2d=True)[0][:, 0])
+    assert got.labels["a.voc"]["sample_rate"] == soundfile.info(path).samplerate
+    assert not got.faults
+
+
 def au(size, start=24, coding=3):
     return (
         b".snd"
@@ -149,6 +188,81 @@ def test_rates_of_au_caf_and_nist_are_read_from_their_headers(make):
     for kind in ("AU", "CAF", "NIST"):
         got = make.read([make.file("a.x", make.encode(WANT, 16000, kind, "PCM_16"))], **FLOAT)
         assert got.labels["a.x"]["sample_rate"] == 16000
+
+
+@pytest.mark.parametrize("subtype", ["G721_32", "G723_24", "G723_40"])
+def test_an_au_of_any_coding_states_its_rate(make, subtype):
+    got = make.read([make.file("a.au", make.encode(WANT, 8000, "AU", subtype))], **FLOAT)
+    assert got.labels["a.au"]["sample_rate"] == 8000
+    assert len(got.only) >= len(WANT)
+
+
+@pytest.mark.parametrize("most", [1 << 31, 1 << 32])
+@pytest.mark.parametrize("less", [0, 1, 37, 4096, 4099])  # SoX: 2^31 - 4096, less what is no whole frame
+def test_a_length_that_only_says_there_is_no_end_is_no_claim(make, most, less):
+    data = struct.pack("<I", (most - less) & 0xFFFFFFFF) + X16.tobytes()
+    got = make.read([make.file("a.wav", riff(fmt()) + b"data" + data)], **FLOAT)
+    assert np.array_equal(got.only, WANT)
+    assert [(f.code, f.rows) for f in got.faults] == [("audio-length-unstated", 0)]
+    assert got.labels["a.wav"]["claimed_frames"] == -1
+
+
+def test_quiet_samples_of_4_bytes_are_not_taken_for_24_bits_at_the_low_end(make):
+    quiet = np.random.default_rng(0).integers(-(1 << 23), 1 << 23, 1 << 17).astype("<i4")
+    for loud in (1 << 24, -(1 << 31)):
+        values = np.append(quiet, np.int32(loud)).astype("<i4")  # in the last block of them all
+        got = make.read([make.file("a.wav", riff(fmt(24, 4), chunk(b"data", values.tobytes())))], **FLOAT)
+        assert np.array_equal(got.only, (values / 2**31).astype(np.float32))
+
+
+@pytest.mark.parametrize(("kind", "codes"), [("W64", ["audio-more-data"]), ("CAF", [])])
+def test_a_file_behind_a_file_costs_the_first_nothing(make, kind, codes):
+    data = make.encode(WANT, 8000, kind, "PCM_16")
+    got = make.read([make.file("a.x", data + data)], **FLOAT)
+    assert np.array_equal(got.only, WANT)
+    assert got.codes("kept") == codes == got.codes()
+
+
+def test_channels_that_change_within_an_mp3_are_named(make):
+    mono, stereo = (
+        make.encode(np.repeat(make.tone(16_000)[:, None], n, axis=1), 16_000, "MP3", "MPEG_LAYER_III")
+        for n in (1, 2)
+    )
+    for data in (mono + stereo, stereo + mono):  # libsndfile ends where they change
+        got = make.read([make.file("a.mp3", data)], **FLOAT)
+        assert got.codes("quarantined") == ["audio-format-changes"]
+        assert "channels change" in got.faults[0].message
+
+
+def pages(data, serial):
+    """Take an Ogg file apart, and number its stream."""
+    out, at = [], 0
+    while at < len(data):
+        table = data[at + 27 : at + 27 + data[at + 26]]
+        stop = at + 27 + len(table) + sum(table)
+        page = data[at : at + 14] + struct.pack("<I", serial) + data[at + 18 : at + 22] + bytes(4)
+        page += data[at + 26 : stop]
+        out.append(page[:22] + struct.pack("<I", ogg._crc(page)) + page[26:])
+        at = stop
+    return out
+
+
+def test_of_several_streams_side_by_side_the_first_is_read_and_the_others_are_told_of(make):
+    sounds = [make.encode(make.tone(n, seed=n), 8000, "OGG", "VORBIS") for n in (30_000, 20_000)]
+    first, second = (pages(data, serial) for serial, data in enumerate(sounds))
+    side = b"".join([first[0], second[0], *first[1:-1], *second[1:], first[-1]])
+    alone = make.read([make.file("a.ogg", sounds[0])], **FLOAT)
+    got = make.read([make.file("b.ogg", side)], **FLOAT)
+    assert len(got.only) == len(alone.only) == 30_000
+    assert np.abs(got.only - alone.only).max() < 1e-4  # another decoder's
+    assert got.codes("kept") == ["audio-more-streams"] == got.codes()
+
+
+def test_a_coding_that_nobody_decodes_is_said_to_be_one(make):
+    data = chunk(b"fmt ", struct.pack("<HHIIHH", 0x1234, 1, 8000, 16_000, 2, 16))
+    got = make.read([make.file("a.wav", riff(data, chunk(b"data", X16.tobytes())))], rate=8000)
+    assert got.codes("quarantined") == ["audio-unsupported"]
+    assert got.faults[0].message.endswith("FFmpeg has no decoder for its coding")
 
 
 def written(make, name, form, codec, frames=48_000, rate=48_000):

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chunkstore.errors import ConfigError, InputError
+from chunkstore.errors import ConfigError, InputError, UnsupportedError
 from chunkstore.layout import FieldSpec
+from chunkstore.numbers import whole_number
+from ingest.inputs import is_url
 from ingest.parts import Parts
 from ingest.protocol import Batch, Fault, Part, Scan
 
@@ -30,6 +32,9 @@ CODES = {
     "npy-truncated": "the file ends before its array does; the rows that are missing are a gap",
 }
 _ROWS = 65536
+#: what a header may claim beyond the bytes that are there, and still be taken for that of a file cut short:
+#: so many bytes, or so many times those that are there
+_MISSING, _TIMES = 16 << 20, 1000
 
 
 class NpySource:
@@ -61,11 +66,11 @@ class NpySource:
     suffixes = (".npy",)
 
     def __init__(self, field: str = "x", rate: float | None = None, part_rows: int = 1 << 20) -> None:
-        if part_rows < 1:
-            raise ConfigError(f"part_rows is {part_rows}; it must be at least 1")
+        if rate is not None and not 0 < rate < float("inf"):
+            raise ConfigError(f"rate is {rate}; it must be a number of obs a second, above 0")
         self.field = field
         self.rate = rate
-        self.part_rows = part_rows
+        self.part_rows = whole_number("part_rows", part_rows, 1)
 
     def identity(self, file: str) -> str:
         """Size and time of the last change."""
@@ -79,7 +84,11 @@ class NpySource:
         ------
         InputError
             If no file can be read.
+        UnsupportedError
+            If an input is not on a disk of this machine.
         """
+        if away := [file for file in inputs if is_url(file)]:
+            raise UnsupportedError(f"npy files are read from disks only; copy {away[0]!r} to one")
         faults: list[Fault] = []
         parts = Parts()
         keys: list[str] = []
@@ -88,8 +97,9 @@ class NpySource:
         for file in inputs:
             try:
                 shape, dtype, offset = _header(file)
-            except (OSError, ValueError) as error:
-                faults.append(Fault("npy-unreadable", file, f"cannot read the header: {error}"))
+            except Exception as error:  # numpy evaluates the header: a wrong one ends in any error
+                why = str(error) or type(error).__name__
+                faults.append(Fault("npy-unreadable", file, f"cannot read the header: {why[:200]}"))
                 continue
             items = shape[1] if len(shape) == 2 else 0
             first = first or (dtype, items)
@@ -161,10 +171,22 @@ def _header(file: str) -> tuple[tuple[int, ...], np.dtype[Any], int]:
         raise OSError("it is no regular file")
     with Path(file).open("rb") as data:
         version = np.lib.format.read_magic(data)
+        if version not in {(1, 0), (2, 0), (3, 0)}:
+            raise ValueError(f"there is no version {version[0]}.{version[1]} of the format")
         read = (
             np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         )
         shape, fortran, dtype = read(data)
-        if dtype.kind not in "biuf" or len(shape) not in (1, 2) or (fortran and len(shape) == 2):
-            raise ValueError(f"holds {dtype}{list(shape)}, not numbers by row")
-        return shape, dtype, data.tell()
+        offset, size = data.tell(), os.fstat(data.fileno()).st_size
+    many = len(shape) == 2
+    if dtype.kind not in "biuf" or dtype.itemsize > 8 or len(shape) not in (1, 2) or (fortran and many):
+        raise ValueError(f"holds {dtype}{list(shape)}, not numbers by row")
+    if min(shape) < 0 or (many and not shape[1]):
+        raise ValueError(f"the shape is {list(shape)}")
+    there = max(0, size - offset)
+    missing = shape[0] * dtype.itemsize * (shape[1] if many else 1) - there
+    if missing > max(_MISSING, _TIMES * there):
+        raise ValueError(
+            f"claims {shape[0]} rows and holds {there} bytes, which is no file that was cut short"
+        )
+    return shape, dtype, offset

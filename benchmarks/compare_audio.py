@@ -22,7 +22,7 @@ librosa (ogg)            | audio:librosa_load       | loaders | ogg  | librosa s
 PyAV seek (ogg)          | audio:pyav               | loaders | ogg  | av                 | seek, decode, drop the head
 PyAV seek (flac)         | audio:pyav               | loaders | flac | av                 | the same on flac
 torchcodec (ogg)         | audio:torchcodec         | loaders | ogg  | torchcodec torch   | get_samples_played_in_range
-HF datasets Audio (ogg)  | audio:datasets           | loaders | ogg  | datasets torchcodec | Audio(), whole recordings
+HF datasets Audio (ogg)  | audio:datasets           | loaders | ogg  | datasets torchcodec | Audio(), get_samples_played_in_range
 HF datasets undecoded    | audio:datasets_undecoded | loaders | ogg  | datasets soundfile | Audio(decode=False), soundfile seek
 npy, opened each time    | audio:npy_open           | loaders | npy  | numpy              | np.load(mmap_mode='r') of float32 a crop
 npy, maps kept open      | audio:npy_kept           | loaders | npy  | numpy              | the same, one map a recording for ever

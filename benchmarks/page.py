@@ -45,8 +45,8 @@ GAPS = {
     (
         "torchcodec",
         "HF datasets Audio",
-    ): "PyPI's wheel of torchcodec is built for CUDA and asks for its libraries; "
-    "this machine has neither a GPU nor them. `Audio()` of HF datasets decodes with it",
+    ): "torchcodec loads FFmpeg 4 to 8 of the system, such as Debian's package `ffmpeg`; `Audio()` of HF "
+    "datasets decodes with it",
     (
         "insitubatch",
     ): "it plans a shifted view for every obs of a window before the first batch, and 4,096 are too many",

@@ -43,6 +43,8 @@ REASONS = {
     "librosa loop": "one process, one recording at a time",
     "soundfile seek": "it opens one file and decodes a few pages of it: nothing is kept between crops",
     "PyAV seek": "it opens one file and decodes a few pages of it: nothing is kept between crops",
+    "torchcodec": "it opens one file and decodes a few pages of it: nothing is kept between crops",
+    "HF datasets Audio": "compressed files stay compressed, and nothing is kept between crops",
     "HF datasets undecoded": "compressed files stay compressed, and nothing is kept between crops",
     "decode all": "compressed files stay compressed, and nothing is kept between crops",
     "librosa": "compressed files stay compressed, and nothing is kept between crops",

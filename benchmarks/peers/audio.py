@@ -251,14 +251,15 @@ def make_datasets(task: AudioTask, out: Path) -> None:
 
 
 def datasets(task: AudioTask) -> Opened:
-    """``Audio()`` decodes the whole recording; needs torchcodec."""
+    """``Audio()`` gives a decoder of torchcodec, which is asked for the crop."""
     from datasets import Audio, load_from_disk
 
     out = apart("audio:make_datasets", task, task.place(f"datasets-{task.suffix}"))
     data = load_from_disk(str(out)).cast_column("audio", Audio())
 
     def cut(k: int, start: int) -> np.ndarray:
-        return np.asarray(data[k]["audio"]["array"][start : start + task.frames])
+        played = data[k]["audio"].get_samples_played_in_range(start / RATE, (start + task.frames) / RATE)
+        return played.data[0].numpy()[: task.frames]
 
     return _opened(task, cut, out)
 

@@ -6,11 +6,13 @@ import doctest
 
 import pytest
 
-from benchmarks import check, compare_runs, harness, numbers, quotes, winners
+from benchmarks import check, compare_runs, compare_windows, harness, numbers, quotes, winners
 
 
 @pytest.mark.parametrize(
-    "module", [check, compare_runs, harness, numbers, quotes, winners], ids=lambda m: m.__name__
+    "module",
+    [check, compare_runs, compare_windows, harness, numbers, quotes, winners],
+    ids=lambda m: m.__name__,
 )
 def test_examples_hold(module):
     assert doctest.testmod(module).failed == 0

@@ -11,11 +11,15 @@ The thread ends with the iterator: when it is exhausted, closed, dropped half-wa
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import sys
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from chunkstore.errors import ForkError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -83,7 +87,8 @@ def ahead_of(items: Iterator[tuple[T, Any]], depth: int, passed: Passed) -> Gene
         finally:
             _close(items)
         return
-    line = _Line(depth)
+    line, asker = _Line(depth), threading.get_ident()
+    _LIVING.add(line)
     thread = threading.Thread(target=line.fill, args=(items,), name="chunkstore-ahead", daemon=True)
     thread.start()
     take, ready, room, spend, low = line.ready.get, line.ready, line.room, line.spent.append, depth // 4
@@ -106,8 +111,9 @@ def ahead_of(items: Iterator[tuple[T, Any]], depth: int, passed: Passed) -> Gene
     finally:
         line.stop = True
         room.put(None)
-        # the thread may meet us as garbage, and ends by itself; at the end of the program it runs no more
-        if thread is not threading.current_thread() and not sys.is_finalizing():
+        # another thread, perhaps one that this one waits for, may meet us as garbage: then it ends by itself;
+        # at the end of the program it runs no more
+        if asker == threading.get_ident() and not sys.is_finalizing():
             thread.join()
         line.spent.clear()
 
@@ -170,3 +176,18 @@ class _Line:
             taken, spent = level - self.ready.qsize(), time.perf_counter() - began
             self._pace = spent / taken if taken else min(2 * self._pace, LONGEST_PACE)
         return False
+
+
+_LIVING: weakref.WeakSet[_Line] = weakref.WeakSet()
+
+
+def _tell_child() -> None:
+    """Let an iterator that came along into a forked child end: nobody there makes its next items."""
+    for line in list(_LIVING):
+        line.ready.put(
+            _End(ForkError("this iterator was begun before a fork, and its thread is not here; begin anew"))
+        )
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_tell_child)

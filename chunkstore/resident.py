@@ -128,6 +128,8 @@ class Residency:
         #: what the consumer waits on: woken once, when all it waits for is here
         self.arrived = threading.Condition(mutex)
         self.session: Session | None = None
+        #: threads of the latest session, which may still be ending
+        self.running: list[threading.Thread] = []
         self._pid = os.getpid()
         #: what is added to an obs of a block to find it in the arena; meaningful while resident
         self.origin = np.zeros(len(blocks), np.int64)
@@ -287,19 +289,19 @@ class Residency:
             self._slot_refs[self._block_slot[block]] -= 1
 
     def begin(self, order: NDArray[np.int64]) -> None:
-        """Learn when what is resident is needed first in a new order of blocks."""
+        """Learn when what is resident is needed first in a new order of blocks; no thread is reading."""
         if self.plan.whole:
+            self._coming.clear()
             return
         self._slot_refs[:] = 0
         self._slot_next[:] = NEVER
-        if self._block_slot:
+        for coming in self._slot_coming:
+            coming.clear()  # of a session that failed, whose jobs nobody will do
+        if self._block_slot and len(order):
             held, first = np.unique(order, return_index=True)
-            blocks = self._slot_block
-            at = np.searchsorted(held, blocks)
-            at = np.minimum(at, len(held) - 1) if len(held) else at
-            if len(held):
-                found = held[at] == blocks
-                self._slot_next[found] = first[at[found]]
+            at = np.minimum(np.searchsorted(held, self._slot_block), len(held) - 1)
+            found = held[at] == self._slot_block
+            self._slot_next[found] = first[at[found]]
 
     # ---- work; the lock is not held
 
@@ -436,22 +438,24 @@ class Session:
         self._come = 0  # pieces before it are known to be done
         self._stop = False
         self._failure: BaseException | None = None
+        self._threads: list[threading.Thread] = []
         with residency.lock:
-            if residency.session is not None:
-                residency.session._stop = True  # noqa: SLF001 - the newest iteration takes over
-                residency.lock.notify_all()
-                residency.arrived.notify_all()
-        if residency.session is not None:
-            residency.session.close()
+            old, residency.session = residency.session, self  # the newest iteration takes over
+            if old is not None:
+                old._end()  # noqa: SLF001 - of the same kind
+            before = residency.running
+        for thread in before:
+            thread.join()
         with residency.lock:
-            residency.session = self
+            if self._stop:
+                raise ConfigError(_ENDED)
             residency.begin(block)
-        self._threads = [
-            threading.Thread(target=_work, args=(self,), name=f"chunkstore-decode-{n}", daemon=True)
-            for n in range(residency.threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+            residency.running = self._threads = [
+                threading.Thread(target=_work, args=(self,), name=f"chunkstore-decode-{n}", daemon=True)
+                for n in range(residency.threads)
+            ]
+            for thread in self._threads:
+                thread.start()
 
     # ---- the consumer's side
 
@@ -520,7 +524,15 @@ class Session:
             self.residency.arrived.notify_all()
 
     def leave(self, moment: int) -> None:
-        """Let go of pieces that no moment from ``moment`` on needs."""
+        """Let go of pieces that no moment from ``moment`` on needs.
+
+        Raises
+        ------
+        ConfigError
+            If a newer iteration took over since :meth:`reach`: what was cut meanwhile may be of its blocks.
+        """
+        if self._stop:
+            raise ConfigError(_ENDED)
         if moment <= self._leaving:
             return
         upto = bisect_left(self._last, moment)
@@ -529,7 +541,7 @@ class Session:
         r = self.residency
         with r.lock:
             if self._stop:
-                return
+                raise ConfigError(_ENDED)
             for i in self._by_last[self._released : upto].tolist():
                 r.release(int(self.block[i]))
             self._released = upto
@@ -542,15 +554,20 @@ class Session:
         if os.getpid() != r._pid:  # noqa: SLF001 - a forked child has no threads to end
             return
         with r.lock:
-            self._stop = True
-            r.lock.notify_all()
-            r.arrived.notify_all()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
-        with r.lock:
+            self._end()
             if r.session is self:
                 r.session = None
+        # where we are met as garbage, they may wait for this very thread: the next session waits for them
+        if threading.current_thread() in self._threads or r.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+            return
+        for thread in self._threads:
+            thread.join()
+
+    def _end(self) -> None:
+        """Tell all that wait to go home; the lock is held."""
+        self._stop = True
+        self.residency.lock.notify_all()
+        self.residency.arrived.notify_all()
 
     # ---- the threads' side; the lock is held
 

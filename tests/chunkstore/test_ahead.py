@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from chunkstore.ahead import BYTES, Passed, depth_of
 from chunkstore.ahead import ahead_of as pairs_ahead_of
+from chunkstore.errors import ForkError
 
 
 def ahead_of(items, depth):
@@ -230,3 +233,22 @@ def test_an_iterator_that_its_own_thread_meets_as_garbage_ends_without_complaint
         gc.enable()
     assert not thread.is_alive()
     assert not said
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_is_told_instead_of_waiting_for_a_thread_that_is_not_there():
+    ahead = ahead_of(iter(range(1000)), 2)
+    assert next(ahead) == 0
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        code = 1
+        try:
+            list(ahead)
+        except ForkError as error:
+            code = 0 if "begin anew" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert list(ahead) == list(range(1, 1000))

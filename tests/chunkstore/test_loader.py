@@ -6,6 +6,7 @@ Every value encodes (store, sequence, position), so that a wrong window says whe
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import threading
 import time
@@ -17,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chunkstore
+from chunkstore.ahead import Passed, ahead_of
 from chunkstore.errors import (
     ConfigError,
     CorruptDataError,
@@ -26,6 +28,7 @@ from chunkstore.errors import (
 )
 from chunkstore.layout import FieldSpec, Layout
 from chunkstore.loader import WindowLoader
+from chunkstore.resident import Residency
 from chunkstore.sampling import PerSequence
 from chunkstore.schedule import EpochSchedule
 from chunkstore.segments import cut_segments
@@ -613,6 +616,103 @@ def test_a_newer_iteration_takes_over_and_the_older_says_so():
                 pass
         rest = sum(len(check_batch(b, 8)) for b in new)
         assert rest == loader.n_windows - 16
+
+
+def test_a_batch_that_was_being_cut_when_a_newer_iteration_took_over_is_not_handed_out(monkeypatch):
+    store = MemoryStore([300] * 6)
+    with WindowLoader(store, WindowSpec(8), fields=["a"], batch_size=16, memory_limit=2500) as loader:
+        old, new = loader.batches(0), loader.batches(1)
+        next(old)
+        cut = loader._gather
+
+        def slow(*args):
+            monkeypatch.undo()
+            for batch in itertools.islice(new, 40):  # its blocks lie where those of the older one lay
+                check_batch(batch, 8)
+            cut(*args)
+
+        monkeypatch.setattr(loader, "_gather", slow)
+        with pytest.raises(ConfigError, match="a newer one"):
+            next(old)
+
+
+@pytest.mark.parametrize("where", ["take", "read"])
+def test_an_iterator_that_a_reading_thread_meets_as_garbage_ends(where, monkeypatch):
+    """With the lock held, or without it, while another thread waits for what this one reads."""
+    store = MemoryStore([300] * 60)
+    loader = WindowLoader(store, WindowSpec(8), fields=["a"], batch_size=16, memory_limit=2500)
+    given, calls = getattr(Residency, where), []
+    dropped, met = threading.Event(), threading.Event()
+    late = {"take": 28, "read": 3}[where]  # of a piece beyond those that the first batch needs
+
+    def collecting(self, *args):
+        calls.append(args)
+        if len(calls) == late and dropped.wait(5):
+            gc.collect()
+            met.set()
+        return given(self, *args)
+
+    class Ring:
+        """Something that only the collector frees."""
+
+    monkeypatch.setattr(Residency, where, collecting)
+    gc.disable()
+    try:
+        ring = Ring()
+        ring.self = ring
+        ring.flow = ahead_of(((batch, None) for batch in loader.batches(0)), 16, Passed())
+        next(ring.flow)
+        del ring
+        dropped.set()
+        assert met.wait(5)
+        end = time.monotonic() + 5
+        while decode_threads() and time.monotonic() < end:
+            time.sleep(0.01)
+    finally:
+        gc.enable()
+    assert not decode_threads()
+    assert len(list(loader.batches(1))) == loader.n_batches()
+
+
+def test_an_iteration_that_broke_off_while_it_looked_for_work_leaves_the_loader_usable(monkeypatch):
+    store = MemoryStore([300] * 6)
+    with WindowLoader(store, WindowSpec(8), fields=["a"], batch_size=16, memory_limit=2500) as loader:
+        take, calls = Residency.take, []
+
+        def breaking(self, *args):
+            calls.append(args)
+            if len(calls) == 3:  # jobs of the first two have been made, and will not be done
+                raise MemoryError("for a moment")
+            return take(self, *args)
+
+        monkeypatch.setattr(Residency, "take", breaking)
+        with pytest.raises(MemoryError):
+            next(loader.batches(0))
+        rows = [row for batch in loader.batches(1) for row in check_batch(batch, 8)]
+        assert set(rows) == windows_of([store], WindowSpec(8))
+
+
+def test_of_many_iterations_begun_at_once_the_last_goes_on():
+    store = MemoryStore([300] * 6)
+    with WindowLoader(store, WindowSpec(8), fields=["a"], batch_size=16, memory_limit=2500) as loader:
+        loader.order(0)
+        done, refused = [], []
+
+        def run():
+            try:
+                done.append([row for batch in loader.batches(0) for row in check_batch(batch, 8)])
+            except ConfigError as error:
+                refused.append(str(error))
+
+        threads = [threading.Thread(target=run) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(done) + len(refused) == 6
+        assert done
+        assert all(set(rows) == windows_of([store], WindowSpec(8)) for rows in done)
+        assert all("a newer one" in text for text in refused)
 
 
 def test_a_loader_that_is_dropped_gives_its_memory_back():

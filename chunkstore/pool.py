@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-__all__ = ["DECODERS", "ENCODERS", "WorkerPool"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["DECODERS", "ENCODERS", "TABLES", "WorkerPool"]
+
+T = TypeVar("T")
 
 
 class WorkerPool:
@@ -35,6 +40,24 @@ class WorkerPool:
                 )
             return self._executor
 
+    def each(self, work: Callable[[T], Any], items: Iterable[T]) -> None:
+        """Do the work for every item; where one raises, none is being done any more when that is told.
+
+        Examples
+        --------
+        >>> done = []
+        >>> WorkerPool("doc", 2).each(done.append, "abc")
+        >>> sorted(done)
+        ['a', 'b', 'c']
+        """
+        pool = self.get()
+        futures = [pool.submit(work, item) for item in items]
+        try:
+            for future in futures:
+                future.result()
+        finally:
+            wait([future for future in futures if not future.cancel()])
+
     def forget(self) -> None:
         """Start anew: the threads of a parent do not exist in its forked child."""
         self._lock = threading.Lock()
@@ -61,3 +84,5 @@ def _threads(variable: str, default: int) -> int:
 ENCODERS: Final = WorkerPool("encode", _threads("CHUNKSTORE_ENCODE_THREADS", min(8, os.cpu_count() or 1)))
 #: Shared by all stores of the process, so that many readers never become many threads.
 DECODERS: Final = WorkerPool("decode", min(8, max(4, os.cpu_count() or 1)))
+#: Arrays along ``sequence``. Decoders wait for these to name the sequence of a bad chunk; they wait for nobody.
+TABLES: Final = WorkerPool("tables", 8)

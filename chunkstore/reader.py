@@ -17,7 +17,7 @@ import numpy as np
 from chunkstore.arrays import fill_value
 from chunkstore.codecs import ChunkDamageError, checksum, zstd_size
 from chunkstore.errors import CorruptDataError
-from chunkstore.pool import DECODERS
+from chunkstore.pool import DECODERS, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -239,12 +239,11 @@ class ArrayReader:
             if shard is None or int(shard.offsets[inner]) == ABSENT:
                 continue
             at, length = int(shard.offsets[inner]), int(shard.lengths[inner])
+            data = self._bytes(index, shard.blob, at, at + length)
             try:
-                self.codec.verify(shard.blob.read([(at, at + length)])[0])
+                self.codec.verify(data)
             except ChunkDamageError as err:
-                low = chunk * self.meta.chunk
-                high = min(low + self.meta.chunk, self.meta.shape[0])
-                raise self.damage(low, high, str(err), inner) from None
+                raise self._damaged(chunk, str(err)) from None
 
     def read_ranges(self, starts: Sequence[int], stops: Sequence[int], outs: Sequence[NDArray[Any]]) -> None:
         """Decode many ranges: each chunk is read and decoded once, however many ranges touch it."""
@@ -262,8 +261,7 @@ class ArrayReader:
         jobs = [job for shard, pieces in wanted.items() for job in self._plan(shard, pieces)]
         decoded = self.meta.chunk_bytes * sum(len(job.spans) for job in jobs)
         if len(jobs) > 1 and (decoded >= _PARALLEL_BYTES or self.place.is_remote):
-            for _ in DECODERS.get().map(self._run, jobs):
-                pass
+            DECODERS.each(self._run, jobs)
         else:
             for job in jobs:
                 self._run(job)
@@ -291,13 +289,18 @@ class ArrayReader:
             return
         base = job.spans[0][0]
         end = max(offset + length for offset, length, _ in job.spans)
-        try:
-            data = memoryview(job.shard.blob.read([(base, end)])[0])
-        except FileNotFoundError:
-            low = job.index * self.meta.shard
-            raise self.damage(low, low + self.meta.shard, "the shard vanished while open") from None
+        data = memoryview(self._bytes(job.index, job.shard.blob, base, end))
         for offset, length, chunk in job.spans:
             self._decode(chunk, data[offset - base : offset - base + length], length, job.pieces[chunk])
+
+    def _bytes(self, index: int, blob: Blob, low: int, high: int) -> bytes | memoryview:
+        """Return bytes [low, high) of a shard that was there when its index was read."""
+        try:
+            return blob.read([(low, high)])[0]
+        except FileNotFoundError:
+            first = index * self.meta.shard
+            last = min(first + self.meta.shard, self.meta.shape[0])
+            raise self.damage(first, last, "the shard vanished while open") from None
 
     def _fill(self, job: _Job) -> bool:
         """Read whole chunks that are stored as they are straight to where they go, and check them there.
@@ -329,8 +332,7 @@ class ArrayReader:
             ):
                 found = checksum(out)
                 if found != told:
-                    why = f"crc32c is {found:08x}, stored {told:08x}"
-                    raise self._damaged(chunk, why)
+                    raise self._damaged(chunk, f"crc32c is {found:08x}, stored {told:08x}")
         return True
 
     def _takes(self, piece: _Piece) -> bool:
@@ -447,7 +449,7 @@ def read_plain(place: Place, meta: ArrayMeta) -> NDArray[Any]:
         return np.empty((0, *meta.shape[1:]), meta.dtype)
     parts = [read(0)]  # alone first: where that is missing, no more is asked for
     rest = range(1, meta.n_objects)
-    parts.extend(DECODERS.get().map(read, rest) if place.is_remote else map(read, rest))
+    parts.extend(TABLES.get().map(read, rest) if place.is_remote else map(read, rest))
     return np.concatenate(parts)
 
 

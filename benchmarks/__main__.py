@@ -30,14 +30,19 @@ PARTS = {
     ),
     *("quality", "quotes", "setup", "soak", "usage", "winners"),
 }
+#: the order of a whole run: what the page shows first, then what is behind it, last what takes longest
+ORDER = (
+    *("compare_windows", "compare_audio", "compare_ingest", "compare_growth", "workers"),
+    *("store", "windows", "training", "audio", "avro", "ingest"),
+)
 #: a quick run asks for these parts of a question only: all of them take longer than minutes
 QUICK_PARTS = {"ingest": ("overhead", "plan"), "audio": ("codecs", "bytes"), "windows": ("--only", "rates")}
 
 
 def questions() -> list[str]:
-    """Names of the modules that answer one; the comparisons first."""
-    found = [path for path in Path(__file__).parent.glob("*.py") if path.stem not in PARTS]
-    return sorted((path.stem for path in found), key=lambda name: (not name.startswith("compare_"), name))
+    """Names of the modules that answer one, in the order of a whole run."""
+    found = {path.stem for path in Path(__file__).parent.glob("*.py")} - PARTS
+    return [name for name in ORDER if name in found] + sorted(found - set(ORDER))
 
 
 def main(argv: list[str] | None = None) -> int:

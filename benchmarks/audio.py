@@ -12,7 +12,6 @@ thread, medians of repeats that take turns; compare them within one run only.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import statistics
@@ -24,11 +23,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness import ROOT, about, alone, keep
 from ingest.sources.audio import AudioSource, isolate
 
-ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("CHUNKSTORE_TEST_DATA") or ROOT.parent / "shared" / "data") / "audio"
-RESULTS = ROOT / "benchmarks" / "results"
 CHUNK = 131_072
 RATE = 32_000
 
@@ -318,10 +316,9 @@ def main() -> int:
         print(f"no recordings at {DATA}, so nothing was measured; set CHUNKSTORE_TEST_DATA")
         return 0 if args.quick else 2
     for name in args.what or work:
-        result = work[name](1 if args.quick else args.repeats, quick=args.quick)
-        if not args.quick:
-            RESULTS.mkdir(exist_ok=True)
-            (RESULTS / f"audio-{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        with alone():
+            head = about("audio", name, quick=args.quick)
+            keep(head, work[name](1 if args.quick else args.repeats, quick=args.quick), f"audio-{name}")
     return 0
 
 

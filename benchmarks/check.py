@@ -12,11 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.harness import RESULTS, Subject, Turn, machine, measure
+from benchmarks.harness import RESULTS, Subject, Turn, about, measure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -130,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=3)
     asked = parser.parse_args(argv)
     stored = json.loads(STORED.read_text())["guards"] if STORED.exists() else {}
-    found, failed = {}, 0
+    head, found, failed = about("check", "--update"), {}, 0
     turn = Turn()
     for guard in guards():
         if asked.only and not any(part in guard.name for part in asked.only):
@@ -149,9 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{'ok  ' if holds else 'FAIL'} {guard.name}: {sentence}", flush=True)
     turn.rest(done=True)
     if asked.update and not failed:
-        today = time.strftime("%Y-%m-%d", time.gmtime())
-        kept = stored | found
-        STORED.write_text(json.dumps({"date": today, "machine": machine(), "guards": kept}, indent=1) + "\n")
+        STORED.write_text(json.dumps(head | {"guards": stored | found}, indent=1) + "\n")
         print(f"wrote {STORED}")
     return min(failed, 1)
 

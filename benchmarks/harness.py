@@ -56,7 +56,9 @@ __all__ = [
     "Probe",
     "Subject",
     "Turn",
+    "about",
     "alone",
+    "keep",
     "machine",
     "main",
     "measure",
@@ -375,6 +377,32 @@ def _commit() -> str:
     return "unknown"
 
 
+def about(question: str, more: str = "", *, quick: bool = False) -> dict[str, Any]:
+    """What stands at the head of every result: question, command, machine, date, commit, before the work.
+
+    >>> about("store", "codecs", quick=True)["command"]
+    'python -m benchmarks.store codecs --quick'
+    """
+    return {
+        "question": question,
+        "command": " ".join(["python -m", f"benchmarks.{question}", *more.split(), *["--quick"] * quick]),
+        "quick": quick,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": _commit(),
+        "machine": machine(),
+    }
+
+
+def keep(head: Mapping[str, Any], found: Mapping[str, Any], name: str = "", out: Path | None = None) -> None:
+    """Write ``found`` below its `about`: to ``out``, else (unless it was quick) as the result ``name``."""
+    if out is None and head["quick"]:
+        return
+    out = out or RESULTS / f"{name or head['question']}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps({**head, "found": found}, indent=1) + "\n")
+    print(f"wrote {out}")
+
+
 def main(
     question: str,
     subjects: Sequence[Subject] | Callable[[bool], Sequence[Subject]],
@@ -411,20 +439,15 @@ def main(
             print(f"{subject.table:20} {subject.name:36} {subject.venv:10} {subject.setting}")
         return 0
     turns = asked.repeats or (1 if asked.quick else repeats)
-    about, commit, began = machine(), _commit(), time.time()
-    more = " --quick" if asked.quick else "" if turns == repeats else f" --repeats {turns}"
+    more = "" if asked.quick or turns == repeats else f"--repeats {turns}"
+    head, began = about(question, more, quick=asked.quick), time.time()
     folder = work_dir() / "quick" if asked.quick or asked.only else RESULTS
     out = asked.out or folder / f"{question}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
 
     def write(records: list[dict[str, Any]], path: Path) -> None:
         result = {
-            "question": question,
-            "command": f"python -m benchmarks.{question}{more}",
-            "quick": asked.quick,
-            "date": time.strftime("%Y-%m-%d", time.gmtime(began)),
-            "commit": commit,
-            "machine": about,
+            **head,
             "repeats": turns,
             "took_s": round(time.time() - began, 1),
             "subjects": records,

@@ -24,6 +24,7 @@ __all__ = [
     "shown",
     "spread",
     "table",
+    "told",
 ]
 
 
@@ -65,6 +66,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[in
     marks = ["--:" if k in right else "---" for k in range(len(head))]
     lines = [f"| {' | '.join(head)} |", f"|{'|'.join(marks)}|", *(f"| {' | '.join(row)} |" for row in rows)]
     return "\n".join(lines)
+
+
+def told(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a question without rows found; all of a result that has no head.
+
+    >>> told({"question": "store", "found": {"a": 1}}), told({"a": 1})
+    ({'a': 1}, {'a': 1})
+    """
+    return result.get("found", result)
 
 
 def middle(record: Record, name: str) -> float | None:
@@ -119,10 +129,9 @@ def shown(record: Record) -> str:
     >>> shown({"name": "streaming crops, 2"}), shown({"name": "ours"})
     ('streaming crops (2 workers)', '**ours**')
     """
-    if record["name"].startswith("ours"):
-        return f"**{record['name']}**"
     name, comma, workers = record["name"].rpartition(", ")
-    return f"{name} ({workers} workers)" if comma and workers.isdecimal() else str(record["name"])
+    name = f"{name} ({workers} workers)" if comma and workers.isdecimal() else str(record["name"])
+    return f"**{name}**" if name.startswith("ours") else name
 
 
 def rows_of(result: Mapping[str, Any], name: str) -> list[Record]:

@@ -188,6 +188,31 @@ def _growth(result: Mapping[str, Any], plots: Path) -> str:
     return "\n\n".join(parts)
 
 
+def _workers(result: Mapping[str, Any]) -> str:
+    """What a batch costs without workers and with some, by process."""
+    rows = []
+    for record in result["subjects"]:
+        if "gap" in record:
+            continue
+        loop, workers = (
+            [middle(record, f"{where}_{what}") for what in ("user_ms", "system_ms", "pages", "calls")]
+            for where in ("loop", "workers")
+        )
+        some = bool(record["params"]["workers"])
+        rows.append(
+            [
+                shown(record),
+                number(middle(record, "per_s")),
+                *(number(value, 2) for value in loop[:2]),
+                *(number(value, 2) if some else "-" for value in workers[:2]),
+                *(f"{(a or 0) + (b or 0):.0f}" for a, b in zip(loop[2:], workers[2:], strict=True)),
+            ]
+        )
+    head = ["reader", "windows/s", "loop: user ms", "system ms", "workers: user ms", "system ms"]
+    head += ["pages given", "reads and writes"]
+    return f"{table(head, rows, right=range(1, len(head)))}\n\n{below(result)}"
+
+
 # ---- the page -----------------------------------------------------------------------------------
 
 
@@ -197,7 +222,8 @@ def directive(line: str, results: Mapping[str, Mapping[str, Any]], plots: Path) 
     question, *more = (part.strip() for part in rest.split(";"))
     result = results.get(question)
     if result is None:
-        return f"*Not measured yet: `python -m benchmarks.{question}`.*" if kind == "rates" else ""
+        missing = f"*Not measured yet: `python -m benchmarks.{question}`.*"
+        return missing if kind in {"rates", "workers"} else ""
     if kind == "rates":
         name, unit = more
         if all("gap" in record for record in rows_of(result, name)):
@@ -207,6 +233,8 @@ def directive(line: str, results: Mapping[str, Mapping[str, Any]], plots: Path) 
         return winners(result, more, batches=question != "compare_ingest")
     if kind == "growth":
         return _growth(result, plots)
+    if kind == "workers":
+        return _workers(result)
     if kind == "settings":
         return _settings(result, more[0])
     return {"epochs": _epochs, "gaps": gaps}[kind](result)

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import ROOT
-from benchmarks.numbers import middle, number, rows_of, table
+from benchmarks.numbers import middle, number, rows_of, table, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ def quoted(text: str, results: Results) -> str:
         question, make = QUOTES[found[1]]
         if question not in results:
             return found[0]
-        made = make(results[question])
+        made = make(told(results[question]))
         made = f"\n\n{made}\n\n" if "\n" in made else made
         return f"<!-- measured: {found[1]} -->{made}<!-- /measured -->"
 

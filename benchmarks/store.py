@@ -1,6 +1,6 @@
 """Numbers of the store: reading against other readers, codecs on real recordings, opening at the extremes.
 
-    python benchmarks/store.py [read] [codecs] [open] [--json FILE]
+    python -m benchmarks.store [read] [codecs] [open] [--out FILE]
 
 Ratios are of one run; the best of several rounds is taken for each reader, the rounds alternate, and
 every reader's values are compared with the truth. tensorstore is measured where it is installed.
@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import glob
-import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -22,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import zarr
 
-from benchmarks.harness import RESULTS
+from benchmarks.harness import about, alone, keep
 from chunkstore import FieldSpec, StoreWriter, create_store, finish_store, open_store
 from chunkstore.arrays import ArrayMeta
 from chunkstore.shards import encode_shard
@@ -280,27 +278,24 @@ def main() -> None:
     )
     parser.add_argument("what", nargs="*", choices=["read", "codecs", "open", []], default=[])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="JSON file; benchmarks/results/store.json by default")
+    parser.add_argument(
+        "--out", type=Path, help="JSON file; benchmarks/results/store.json where all is asked for"
+    )
     parser.add_argument("--quick", action="store_true", help="one round; nothing is stored")
     options = parser.parse_args()
-    if options.quick:
-        options.rounds = 1
-    elif options.json is None and not options.what:
-        options.json = RESULTS / "store.json"
+    rounds = 1 if options.quick else options.rounds
     wanted = options.what or ["read", "codecs", "open"]
-    found: dict = {
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    }
-    with tempfile.TemporaryDirectory(prefix="chunkstore-bench-") as scratch:
+    head, found = about("store", " ".join(options.what), quick=options.quick), {}
+    with alone(), tempfile.TemporaryDirectory(prefix="chunkstore-bench-") as scratch:
         if "read" in wanted:
-            found["read"] = bench_read(Path(scratch), options.rounds)
-            found["scattered"] = bench_scattered(Path(scratch), options.rounds)
+            found["read"] = bench_read(Path(scratch), rounds)
+            found["scattered"] = bench_scattered(Path(scratch), rounds)
         if "codecs" in wanted:
-            found["codecs"] = bench_codecs(Path(scratch), min(3, options.rounds))
+            found["codecs"] = bench_codecs(Path(scratch), min(3, rounds))
         if "open" in wanted:
             found["open"] = bench_open(Path(scratch))
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    if options.out or not options.what:
+        keep(head, found, out=options.out)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.harness import RESULTS, ROOT, alone, machine, work_dir
+from benchmarks.harness import ROOT, about, alone, keep, work_dir
 from chunkstore import FieldSpec, StoreWriter, open_store
 from chunkstore.torch import TrainingLoader, ZarrWindowDataset
 
@@ -334,14 +334,13 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="JSON file; benchmarks/results/training.json by default")
     asked = parser.parse_args()
     benches = {"step": bench_step, "workers": bench_workers, "audio": bench_audio}
-    result: dict = {"question": "training", "quick": asked.quick, "machine": machine()}
+    head, found = about("training", " ".join(asked.what), quick=asked.quick), {}
     for name in asked.what or benches:
         with alone():
-            result[name] = benches[name](quick=asked.quick)
-        print(name, json.dumps(result[name], indent=1), flush=True)
-    out = asked.out or (None if asked.quick or asked.what else RESULTS / "training.json")
-    if out is not None:
-        out.write_text(json.dumps(result, indent=1) + "\n")
+            found[name] = benches[name](quick=asked.quick)
+        print(name, json.dumps(found[name], indent=1), flush=True)
+    if asked.out or not asked.what:
+        keep(head, found, out=asked.out)
     return 0
 
 

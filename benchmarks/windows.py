@@ -1,8 +1,9 @@
 """Shuffled windows from a compressed store: the numbers that this project promises.
 
 ``python -m benchmarks.windows [--quick] [--only NAME ...]`` prints what was promised beside what was
-measured and writes ``benchmarks/results/windows.json``. Data: 13 million obs x 4 float32 in 24
-sequences of uneven lengths, blosc-zstd; windows of 512 at stride 1, batches of 256, ``memory_limit`` 64 MiB.
+measured and writes ``benchmarks/results/windows.json`` unless only some were asked for. Data: 13 million
+obs x 4 float32 in 24 sequences of uneven lengths, blosc-zstd; windows of 512 at stride 1, batches of 256,
+``memory_limit`` 64 MiB.
 
 Rates are measured in turns of half a second in one process and compared turn by turn, so that other work
 on the machine spoils a turn and not a ratio. Where it is busy throughout, look at the ratios of the processor
@@ -24,7 +25,7 @@ from itertools import count, pairwise
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from benchmarks.harness import RESULTS, Turn, machine, work_dir
+from benchmarks.harness import Turn, about, keep, work_dir
 
 W, B, LIMIT = 512, 256, "64MiB"
 FIELDS = ("a", "b", "c", "d")
@@ -350,7 +351,7 @@ def main():
         "distinct": distinct,
         "quality": lambda: quality(2 if quick else 20),
     }
-    found = {}
+    head, found = about("windows", quick=quick), {}
     turn = Turn()  # no other benchmark at the same time
     for name in asked.only:
         if name in TIMED:
@@ -358,13 +359,8 @@ def main():
         found[name] = run[name]()
         turn.rest(done=True)
         say(f"{name}: promised {PROMISED[name]}", found[name])
-    if not quick:
-        out = RESULTS / "windows.json"
-        before = json.loads(out.read_text()) if out.exists() else {}
-        kept = before.get("found", {}) | found
-        out.write_text(
-            json.dumps({"machine": machine(), "promised": PROMISED, "found": kept}, indent=1) + "\n"
-        )
+    if set(asked.only) == set(PROMISED):
+        keep(head | {"promised": PROMISED}, found)
 
 
 if __name__ == "__main__":

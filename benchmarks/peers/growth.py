@@ -71,7 +71,8 @@ def _loader(size: Size, lanes: int | str) -> Any:
     )
 
 
-def _torch(size: Size) -> Any:
+def torch_loader(size: Size) -> Any:
+    """A DataLoader with as many workers and lane groups as the size says."""
     from torch.utils.data import DataLoader
 
     from chunkstore import ZarrWindowDataset
@@ -99,7 +100,7 @@ def ours(probe: Probe, axis: str, value: int, seconds: float = 3.0, **more: Any)
     probe.start()
     begin = time.perf_counter()
     if axis == "workers":
-        flow = _torch(size)
+        flow = torch_loader(size)
         batches = lambda: iter(flow)  # noqa: E731 - one line reads best here
     else:
         loader = _loader(size, size.lanes)

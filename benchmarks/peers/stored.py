@@ -54,7 +54,8 @@ def litdata(task: Task) -> Opened:
             return crop(super().__getitem__(index)["x"], task.length)
 
     dataset = Crops(str(out), shuffle=True, drop_last=False)
-    loader = ld.StreamingDataLoader(dataset, batch_size=task.batch_size, num_workers=task.workers)
+    kept = {"persistent_workers": True} if task.workers else {}
+    loader = ld.StreamingDataLoader(dataset, batch_size=task.batch_size, num_workers=task.workers, **kept)
     return Opened(lambda: iter(loader), first_of_rows, out, crops=True)
 
 
@@ -147,7 +148,8 @@ def streaming(task: Task) -> Opened:
             return crop(super().__getitem__(index)["x"], task.length)
 
     dataset = Crops(local=str(out), shuffle=True, batch_size=task.batch_size, num_canonical_nodes=1)
-    loader = StreamingDataLoader(dataset, batch_size=task.batch_size, num_workers=task.workers)
+    kept = {"persistent_workers": True} if task.workers else {}
+    loader = StreamingDataLoader(dataset, batch_size=task.batch_size, num_workers=task.workers, **kept)
     return Opened(lambda: iter(loader), first_of_rows, out, crops=True)
 
 

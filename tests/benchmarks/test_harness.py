@@ -160,6 +160,24 @@ def test_main_writes_versions_machine_and_summary(tmp_path, monkeypatch):
     assert "ValueError" in result["subjects"][1]["gap"]
 
 
+def test_what_is_kept_says_what_asked_for_it_on_which_machine_when_and_of_which_commit(tmp_path, monkeypatch):
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+    harness.keep(harness.about("audio", "codecs"), {"a": 1}, "audio-codecs")
+    stored = json.loads((tmp_path / "audio-codecs.json").read_text())
+    assert stored["command"] == "python -m benchmarks.audio codecs"
+    assert stored["found"] == {"a": 1}
+    assert {"question", "quick", "date", "commit", "machine", "found", "command"} == set(stored)
+
+
+def test_a_quick_run_stores_nothing_unless_it_is_told_where(tmp_path, monkeypatch):
+    monkeypatch.setattr(harness, "RESULTS", tmp_path / "results")
+    head = harness.about("store", quick=True)
+    harness.keep(head, {})
+    assert not (tmp_path / "results").exists()
+    harness.keep(head, {}, out=tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text())["quick"] is True
+
+
 def test_main_lists_only_what_was_asked_for(capsys):
     main("example", lambda quick: [Subject("one", "a:b"), Subject("two", "a:b")], ["--list", "--only", "tw"])
     assert "one" not in capsys.readouterr().out

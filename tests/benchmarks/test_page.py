@@ -96,6 +96,19 @@ def test_a_gap_is_stated_and_stands_in_no_table():
     assert "- torchcodec: OSError: no library" in page.gaps(found)
 
 
+def test_what_a_batch_costs_is_told_of_the_loop_and_of_the_workers_and_pages_and_calls_of_both():
+    def row(name, workers, **values):
+        summary = {key: {"median": v, "low": v, "high": v, "n": 1} for key, v in values.items()}
+        return record(name, 0.0) | {"summary": summary, "params": {"workers": workers}}
+
+    loop = {"per_s": 100.0, "loop_user_ms": 1.0, "loop_system_ms": 0.5, "loop_pages": 2.0, "loop_calls": 3.0}
+    more = {"workers_user_ms": 4.0, "workers_system_ms": 5.0, "workers_pages": 510.0, "workers_calls": 4.2}
+    none = dict.fromkeys(more, 0.0)
+    lines = page._workers(result(row("a", 0, **loop, **none), row("a, 2", 2, **loop, **more))).splitlines()
+    assert lines[2] == "| a | 100 | 1.0 | 0.50 | - | - | 2 | 3 |"
+    assert lines[3] == "| a (2 workers) | 100 | 1.0 | 0.50 | 4.0 | 5.0 | 512 | 7 |"
+
+
 def test_directives_become_tables_and_a_missing_result_is_said(tmp_path):
     given = {"compare_audio": result(record("ours", 1.0, table="crops"))}
     text = page.page(

@@ -16,11 +16,15 @@ from benchmarks.data import Places
 from benchmarks.harness import Probe
 from benchmarks.peers import audio, growth, ours, tables
 from benchmarks.peers.task import Task
+from benchmarks.workers import SUBJECTS as WORKERS
 
 SUBJECTS = [
-    subject
-    for make in (window_subjects, audio_subjects, ingest_subjects, growth_subjects)
-    for subject in make(False)
+    *WORKERS,
+    *(
+        subject
+        for make in (window_subjects, audio_subjects, ingest_subjects, growth_subjects)
+        for subject in make(False)
+    ),
 ]
 
 

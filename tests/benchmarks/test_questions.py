@@ -8,11 +8,15 @@ import sys
 
 import pytest
 
-from benchmarks.__main__ import QUICK_PARTS, questions
+from benchmarks.__main__ import ORDER, QUICK_PARTS, questions
 
 
 def test_parts_of_a_quick_run_are_those_of_questions_that_there_are():
     assert set(QUICK_PARTS) <= set(questions())
+
+
+def test_the_order_of_a_whole_run_names_every_question_once_and_no_other():
+    assert list(ORDER) == questions()
 
 
 @pytest.mark.parametrize("name", questions())

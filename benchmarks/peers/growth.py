@@ -91,6 +91,19 @@ def torch_loader(size: Size) -> Any:
     return DataLoader(dataset, batch_size=None, num_workers=size.workers, **spawn)
 
 
+def plan_ns(loader: Any, size: Size, draws: int = 1 << 14, rounds: int = 12) -> list[float]:
+    """Nanoseconds in which it is decided which window a draw shows and where it lies; one number a round."""
+    from chunkstore.rows import RowPlanner
+
+    planner = RowPlanner(loader.blocks, *loader.order(0), size.batch_size, 0, 1, loader._offsets)
+    took = []
+    for turn in range(rounds):
+        begin = time.perf_counter()
+        planner.rows(0, turn * draws, (turn + 1) * draws)
+        took.append((time.perf_counter() - begin) / draws * 1e9)
+    return took[2:]
+
+
 def ours(probe: Probe, axis: str, value: int, seconds: float = 3.0, **more: Any) -> None:
     """Set-up, first batch, rate and memory with one size changed."""
     size = Size(**(more | {axis: value}))
@@ -109,3 +122,6 @@ def ours(probe: Probe, axis: str, value: int, seconds: float = 3.0, **more: Any)
     probe.add("setup_s", time.perf_counter() - begin)
     probe.stream(batches, lambda b: len(b["x"]), seconds=seconds, slices=4)
     probe.set(axis=axis, value=value)
+    if axis != "workers":
+        for took in plan_ns(loader, size):
+            probe.add("plan_ns", took)

@@ -152,10 +152,11 @@ def _settings(result: Mapping[str, Any], name: str) -> str:
 
 #: what stands under the table of a growing size
 BELOW = {
-    "sequences": "What a window costs more with more sequences (a second divided by the rate) is above all the "
-    "search for its own among them: *plan ns*, a bisection in tables that stay in the processor's first cache with "
-    "64 sequences, and not with 100,000. Besides, sequences of 671 obs have a tenth fewer windows of 64, for which "
-    "the same blocks are decoded. Where more is copied for each window than 64 obs, both weigh less.",
+    "sequences": "What a window costs more with more sequences (a second divided by the rate) is above all "
+    "the search for its own among them: *plan ns*, a bisection in tables that stay in the processor's first "
+    "cache with 64 sequences, and not with 100,000. Besides, sequences of 671 obs have a tenth fewer windows "
+    "of 64, for which the same blocks are decoded. Where more is copied for each window than 64 obs, both "
+    "weigh less.",
 }
 
 

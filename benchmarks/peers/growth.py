@@ -96,11 +96,11 @@ def plan_ns(loader: Any, size: Size, draws: int = 1 << 14, rounds: int = 12) -> 
     from chunkstore.rows import RowPlanner
 
     planner = RowPlanner(loader.blocks, *loader.order(0), size.batch_size, 0, 1, loader._offsets)
-    took = []
+    draws, took = min(draws, loader.n_draws() // rounds), []
     for turn in range(rounds):
         begin = time.perf_counter()
         planner.rows(0, turn * draws, (turn + 1) * draws)
-        took.append((time.perf_counter() - begin) / draws * 1e9)
+        took.append((time.perf_counter() - begin) / max(draws, 1) * 1e9)
     return took[2:]
 
 

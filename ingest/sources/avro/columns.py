@@ -6,8 +6,10 @@ One table of decisions for the scan, the kernel and the fallback, so that all th
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -492,7 +494,10 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
     names = set(options.sequence_key) | set(options.labels)
     wanted = options.fields
     texts = [p for p in options.cut_on if p in by_path and _is_text(by_path[p])]
-    cuts = tuple(_key_column(p, by_path, "field", set()) for p in texts)
+    if texts and options.sequence_per == "record":
+        raise UnsupportedError(
+            f"the field {texts[0]!r} cannot cut sequences: a record is one, and has it once"
+        )
     extra = [p for p in options.cut_on if p not in texts] + ([options.time] if options.time else [])
 
     def inside(path: str, names: Iterable[str]) -> bool:
@@ -508,6 +513,12 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
         for name in asked:
             if not any(inside(p, (name,)) for p in by_path):
                 raise UnknownNameError(_unknown(name, what, by_path))
+    for name in (*options.null_values, *options.vector_lengths):
+        if name not in by_path:
+            raise ConfigError(f"{name!r} is a record; give null_values and vector_lengths to fields in it")
+    for name in options.vector_lengths:
+        if by_path[name].depth <= (options.sequence_per == "record"):
+            raise ConfigError(f"vector_lengths names {name!r}, which has no vectors")
     columns: list[Column] = []
     left: dict[str, str] = {}
     for leaf in every:
@@ -549,6 +560,8 @@ def make_plan(root: Node, options: AvroOptions, lengths: Mapping[str, int]) -> P
     for c in columns:
         name = _store_name(c.name, taken, masked=c.masked)
         named.append(_renamed(c, name))
+    used = {n for c in named for n in (c.name, f"{c.name}_valid")}
+    cuts = tuple(_key_column(p, by_path, "field", used) for p in texts)
     return Plan(tuple(named), keys, labels, options.sequence_per == "record", left, options.check_text, cuts)
 
 
@@ -617,12 +630,22 @@ def _renamed(column: Column, name: str) -> Column:
     return replace(column, name=name, attrs=attrs)
 
 
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_TICKS = {"nanoseconds": 1e-9, "microseconds": 1e-6, "milliseconds": 1e-3, "days": 86400.0}
+#: nanoseconds
+_SPANS = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "min": 60 * 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "d": 86400 * 10**9,
+}
+_TICKS = {"nanoseconds": 1, "microseconds": 10**3, "milliseconds": 10**6, "days": 86400 * 10**9}
 
 
-def time_step(value: float | str, column: Column) -> int:
-    """Give a step of time in the unit of a time field.
+def time_step(value: float | str, column: Column) -> float:
+    """Give the longest step of time in the unit of a time field: a whole number where its times are.
 
     Parameters
     ----------
@@ -634,26 +657,28 @@ def time_step(value: float | str, column: Column) -> int:
     Raises
     ------
     ConfigError
-        If the text is not a time, or the field has no unit.
+        If this is no time, or the field has no unit.
 
     Examples
     --------
-    >>> time_step("10s", Column("t", ("t",), "long", "int64", units="milliseconds since 1970-01-01"))
-    10000
+    >>> millis = Column("t", ("t",), "long", "int64", units="milliseconds since 1970-01-01")
+    >>> seconds = Column("t", ("t",), "double", "float64")
+    >>> time_step("10s", millis), time_step(2.5, millis), time_step(2.5, seconds)
+    (10000, 2, 2.5)
     """
-    if not isinstance(value, str):
-        return int(value)
-    found = re.match(r"^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$", value)
-    if not found or found[2] not in ("", *_SECONDS):
+    found = re.match(r"^\s*(\d+(?:\.\d+)?(?:e[-+]?\d{1,3})?)\s*([a-z]*)\s*$", str(value))
+    if not found or found[2] not in ("", *_SPANS):
         raise ConfigError(
-            f"{value!r} is not a step of time; write a number, or text such as '10s' or '250ms'"
+            f"max_gap {value!r} is not a step of time; write a number, or text such as '10s' or '250ms'"
         )
-    if not found[2]:
-        return int(float(found[1]))
-    unit = (column.units or "").split(" ")[0]
-    if unit not in _TICKS:
-        raise ConfigError(
-            f"the time field {column.name!r} has no unit, so that {value!r} cannot be compared with it; "
-            "give a plain number"
-        )
-    return round(float(found[1]) * _SECONDS[found[2]] / _TICKS[unit])
+    step = Fraction(found[1])
+    if found[2]:
+        unit = (column.units or "").split(" ")[0]
+        if unit not in _TICKS:
+            raise ConfigError(
+                f"the time field {column.name!r} has no unit, so that {value!r} cannot be compared with it; "
+                "give a plain number"
+            )
+        step *= Fraction(_SPANS[found[2]], _TICKS[unit])
+    # a step between whole numbers is above 2.5 where it is above 2
+    return float(step) if column.dtype.startswith("float") else math.floor(step)

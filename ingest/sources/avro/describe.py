@@ -205,7 +205,7 @@ def _fields(  # noqa: PLR0917 # private; each is needed
 ) -> None:
     lengths = source.lengths(good)
     flat = AvroOptions.from_mapping(
-        {**given, "sequence_per": "all", "sequence_key": (), "labels": (), "cut_on": ()}
+        {**given, "sequence_per": "all", "sequence_key": (), "labels": (), "cut_on": (), "obs_axis": "auto"}
     )
     nested = AvroOptions.from_mapping({**given, "sequence_per": "record"})
     every = leaves(node)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+import os
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from chunkstore.errors import ConfigError, InputError
 from ingest.protocol import Fault
-from ingest.sources.avro.columns import leaves
+from ingest.sources.avro.columns import Leaf, leaves
 from ingest.sources.avro.container import printable
 from ingest.sources.avro.schema import (
     MISSING,
     Field,
     Node,
     SchemaError,
+    alike,
     mend_defaults,
     parse,
     same_name,
@@ -22,7 +24,7 @@ from ingest.sources.avro.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ingest.sources.avro.options import AvroOptions
     from ingest.sources.avro.survey import FileSurvey
@@ -42,8 +44,8 @@ class Drift:
         return f"{self.path}: " + ", ".join(f"{t} in {n} file{'s' * (n != 1)}" for t, n in self.types)
 
 
-def type_text(node: Node, nullable: bool = False) -> str:
-    """Say a type in a few words.
+def type_text(node: Node, nullable: bool = False, skip: int = 0) -> str:
+    """Say a type in a few words; of an enum six symbols, those from ``skip`` on where they are not the first.
 
     Examples
     --------
@@ -52,8 +54,10 @@ def type_text(node: Node, nullable: bool = False) -> str:
     """
     kind = node.logical or node.kind
     if node.kind == "enum":
-        shown = ", ".join(node.symbols[:6]) + (", ..." if len(node.symbols) > 6 else "")
-        kind = f"enum({shown})"
+        first = skip if skip >= 6 else 0
+        rest = node.symbols[first:]
+        shown = ["..."] * bool(first) + list(rest[:6]) + ["..."] * (len(rest) > 6)
+        kind = f"enum({', '.join(shown)})"
     elif node.logical == "decimal":
         kind = f"decimal({node.precision}, {node.scale})"
     elif node.kind == "fixed" and node.logical is None:
@@ -85,22 +89,35 @@ def drift(groups: Sequence[tuple[Node, list[FileSurvey]]]) -> list[Drift]:
     """Field by field, what is not the same in all schemas."""
     if len(groups) < 2:
         return []
-    tables: list[tuple[dict[str, str], int]] = []
+    tables: list[tuple[dict[str, Leaf], int]] = []
     for node, files in groups:
-        table: dict[str, str] = {}
-        for leaf in leaves(node):
-            depth = "[]" * leaf.depth
-            table.setdefault(leaf.path, type_text(leaf.node, leaf.nullable) + depth)
+        table: dict[str, Leaf] = {}
+        for one in leaves(node):
+            table.setdefault(one.path, one)
         tables.append((table, len(files)))
     out = []
     for path in dict.fromkeys(p for table, _ in tables for p in table):
+        skip = _alike([table[path].node.symbols for table, _ in tables if path in table])
         counts: dict[str, int] = {}
         for table, n in tables:
-            text = table.get(path, "absent")
+            leaf = table.get(path)
+            text = type_text(leaf.node, leaf.nullable, skip) + "[]" * leaf.depth if leaf else "absent"
             counts[text] = counts.get(text, 0) + n
         if len(counts) > 1:
             out.append(Drift(path or "(value)", tuple(counts.items())))
     return out
+
+
+def _alike(symbols: Sequence[tuple[str, ...]]) -> int:
+    """Count the symbols with which all of several enums begin, where some go on otherwise; else 0.
+
+    Examples
+    --------
+    >>> _alike([("a", "b", "c"), ("a", "b", "z")]), _alike([("a", "b"), ("a", "b")])
+    (2, 0)
+    """
+    same = len(os.path.commonprefix(list(symbols)))  # noqa: RUF071 # of sequences, not of paths
+    return same if any(len(s) > same for s in symbols) else 0
 
 
 def load_schema(given: Any) -> Node:
@@ -186,7 +203,14 @@ def _touches(path: str, options: AvroOptions) -> bool:
     return options.fields is None or inside(options.fields)
 
 
-_WIDER = {"int": 0, "long": 1, "float": 2, "double": 3}
+#: two kinds -> the one that holds both without loss
+_WIDER = {
+    frozenset(("int", "long")): "long",
+    frozenset(("int", "float")): "double",
+    frozenset(("int", "double")): "double",
+    frozenset(("float", "double")): "double",
+    frozenset(("string", "bytes")): "string",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +222,11 @@ class _Spot:
     unasked: Callable[[str], bool] | None
     path: str = ""
     """Dotted path of the two."""
-    busy: tuple[tuple[int, int], ...] = ()
-    """Pairs that are being merged already."""
+    busy: Mapping[tuple[int, int], Node] = field(default_factory=dict)
+    """Pairs of records that are being merged already, and what they become."""
 
-    def within(self, a: Node, b: Node) -> _Spot:
-        return replace(self, busy=(*self.busy, (id(a), id(b))))
+    def within(self, a: Node, b: Node, out: Node) -> _Spot:
+        return replace(self, busy={**self.busy, (id(a), id(b)): out})
 
     def field(self, name: str) -> _Spot:
         path = f"{self.path}.{name}" if self.path else name
@@ -240,9 +264,10 @@ def merge(a: Node, b: Node, where: str = "", *, unasked: Callable[[str], bool] |
 
 
 def _merge(a: Node, b: Node, spot: _Spot) -> Node:
-    if a is b or (id(a), id(b)) in spot.busy:
+    if a is b:
         return a
-    spot = spot.within(a, b)
+    if (id(a), id(b)) in spot.busy:  # a record that holds itself
+        return spot.busy[id(a), id(b)]
     if "union" in (a.kind, b.kind) or (a.kind != b.kind and "null" in (a.kind, b.kind)):
         return _merge_unions(a, b, spot)
     if a.kind == b.kind and a.logical == b.logical:
@@ -259,17 +284,8 @@ def _merge(a: Node, b: Node, spot: _Spot) -> Node:
             return replace(a, aliases=_aliases(a, b), _least=-1)
         if a.kind != "fixed" and (a.logical != "decimal" or a.scale == b.scale):
             return a if a.precision >= b.precision else b
-    if a.logical == b.logical or (
-        {a.kind, b.kind} <= set(_WIDER) and None in (a.logical, b.logical) and a.kind == b.kind
-    ):
-        if a.kind in _WIDER and b.kind in _WIDER and a.kind != b.kind:
-            kinds = {a.kind, b.kind}
-            if kinds not in ({"long", "float"}, {"long", "double"}, {"int", "float"}):
-                return a if _WIDER[a.kind] > _WIDER[b.kind] else b
-            if kinds == {"int", "float"}:
-                return Node("double")
-        if {a.kind, b.kind} == {"string", "bytes"} and a.logical is None:
-            return a if a.kind == "string" else b
+    if a.logical is b.logical is None and (wider := _WIDER.get(frozenset((a.kind, b.kind)))):
+        return Node(wider)
     if a.kind == b.kind == "string":  # one of them is text of a certain form
         return a if a.logical is None else b
     raise InputError(
@@ -285,6 +301,7 @@ def _aliases(a: Node, b: Node) -> tuple[str, ...]:
 
 def _merge_records(a: Node, b: Node, spot: _Spot) -> Node:
     out = replace(a, fields=[], aliases=_aliases(a, b), _least=-1)
+    spot = spot.within(a, b, out)
     for f in a.fields:
         other = b.field(f.name)
         if other is None:
@@ -300,11 +317,37 @@ def _merge_records(a: Node, b: Node, spot: _Spot) -> Node:
                 nulls = [x for x in every if x.kind == "null"][:1]
                 node = Node("union", branches=[*nulls, *(x for x in every if x.kind != "null")])
             default = f.default if f.default is not MISSING else other.default
-            if node.kind == "union" and node.branches[0].kind == "null":
-                default = None
-            out.fields.append(Field(f.name, node, f.aliases, default, f.doc or other.doc))
+            aliases = tuple(dict.fromkeys((*f.aliases, *other.aliases)))
+            out.fields.append(Field(f.name, node, aliases, _null_first(node, default), f.doc or other.doc))
     out.fields.extend(_optional(f) for f in b.fields if a.field(f.name) is None)
+    out.fields = [_holding_aliases(f, out, spot) if f.aliases else f for f in out.fields]
     return out
+
+
+def _null_first(node: Node, default: Any) -> Any:
+    """Give the default of a merged type: null where that is its first branch."""
+    return None if node.kind == "union" and node.branches[0].kind == "null" else default
+
+
+def _holding_aliases(f: Field, record: Node, spot: _Spot) -> Field:
+    """Make a field hold what files have under its aliases; without those whose type it cannot hold."""
+    node, kept = f.node, []
+    for alias in f.aliases:
+        other = record.field(alias)
+        if other is not None and not alike(node, other.node):
+            if _records_in(node) or _records_in(other.node):
+                continue
+            try:
+                node = _merge(node, other.node, spot.field(f.name))
+            except InputError:
+                continue
+        kept.append(alias)
+    return replace(f, node=node, aliases=tuple(kept), default=_null_first(node, f.default))
+
+
+def _records_in(node: Node) -> bool:
+    inner = node.branches if node.items is None else [node.items]
+    return node.kind == "record" or any(_records_in(x) for x in inner)
 
 
 def _branches(node: Node) -> list[Node]:

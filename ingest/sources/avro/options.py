@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from chunkstore.errors import ConfigError
 from chunkstore.layout import parse_bytes
+from chunkstore.numbers import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,6 +108,13 @@ class AvroOptions:
                 raise ConfigError(
                     f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}"
                 )
+        if isinstance(self.reader_schema, os.PathLike):
+            object.__setattr__(self, "reader_schema", os.fspath(self.reader_schema))
+        for name, least in (("null_values", None), ("vector_lengths", 1)):
+            for path, number in dict(getattr(self, name)).items():
+                whole_number(f"{name}[{path!r}]", number, least)
+        if self.obs_axis != "auto" and self.sequence_per != "record":
+            raise ConfigError(f"obs_axis={self.obs_axis!r} needs sequence_per='record'")
         if self.max_gap is not None and self.time is None:
             raise ConfigError("max_gap needs the time field: give time=FIELD")
         if self.on_disorder != "keep" and self.time is None:
@@ -113,8 +122,7 @@ class AvroOptions:
         for name in ("max_block_bytes", "part_bytes"):
             if parse_bytes(getattr(self, name)) < 1:
                 raise ConfigError(f"{name} must be at least 1 byte")
-        if self.max_ratio < 1:
-            raise ConfigError(f"max_ratio is {self.max_ratio}; it must be at least 1")
+        whole_number("max_ratio", self.max_ratio, 1)
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> AvroOptions:

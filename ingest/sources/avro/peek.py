@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ingest.sources.avro.schema import Node
 
-__all__ = ["PeekError", "array_lengths", "read_value"]
+__all__ = ["PeekError", "array_lengths"]
 
 _MAX_ITEMS = 1 << 20
 _MAX_DEPTH = 200
@@ -45,16 +45,10 @@ class _Bytes:
                 raise PeekError("a number is longer than ten bytes")
 
 
-def read_value(
-    node: Node, data: _Bytes, lengths: dict[tuple[str, ...], set[int]], steps: tuple[str, ...]
-) -> None:
-    """Walk over one value; the length of every array that is met is added to ``lengths``."""
-    _walk(node, data, lengths, steps, 0)
-
-
 def _walk(
     node: Node, data: _Bytes, lengths: dict[tuple[str, ...], set[int]], steps: tuple[str, ...], depth: int
 ) -> None:
+    """Walk over one value; the length of every array that is met is added to ``lengths``."""
     if depth > _MAX_DEPTH:
         raise PeekError("values nest too deep for a look")
     kind = node.kind
@@ -111,7 +105,7 @@ def array_lengths(
     lengths: dict[tuple[str, ...], set[int]] = {}
     for _ in range(min(rows, most)):
         try:
-            read_value(node, data, lengths, ())
+            _walk(node, data, lengths, (), 0)
         except PeekError:
             break
     return lengths

@@ -93,8 +93,8 @@ def _joined(parts: Sequence[str]) -> str:
 
 
 def _number_of(value: Any) -> int:
-    """Give a text a number, the same everywhere."""
-    data = _text(value).encode("utf-8", "surrogatepass")
+    """Give a text a number, the same everywhere; what is no text has a number that no text has."""
+    data = b"\xff" if value is None else _text(value).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True)
 
 
@@ -103,7 +103,16 @@ def null_marks(plan: Plan, cut_on: Sequence[str]) -> dict[str, str]:
 
     Returns the name of a column that comes with the rows and is not stored, by the field's name.
     """
-    return {c.name: f"{c.name}__null" for c in plan.columns if c.masked and c.path in cut_on}
+    taken = {name for c in plan.columns for name in (c.name, f"{c.name}_valid")} | {k.name for k in plan.cuts}
+    out = {}
+    for c in plan.columns:
+        if c.masked and c.path in cut_on:
+            mark = f"{c.name}__null"
+            while mark in taken:
+                mark += "_"
+            out[c.name] = mark
+            taken.add(mark)
+    return out
 
 
 class RowMaker:

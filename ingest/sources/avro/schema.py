@@ -473,15 +473,12 @@ def pick(writer: Node, reader: Node) -> Node | None:
     """
     if reader.kind != "union":
         return reader if matches(writer, reader) else None
-    for exact in (True, False):
-        for branch in reader.branches:
-            if matches(writer, branch) and (not exact or branch.kind == writer.kind):
-                return branch
-    return None
+    found = [b for b in reader.branches if matches(writer, b)]
+    return min(found, key=lambda b: (b.name != writer.name, b.kind != writer.kind), default=None)
 
 
 def unlike(writer: Node, reader: Node) -> bool:
-    """Whether numbers of the two mean different things: other units of time, other scales.
+    """Whether numbers of the two mean different things: other units of time, other scales, digits and bytes.
 
     Examples
     --------
@@ -490,7 +487,8 @@ def unlike(writer: Node, reader: Node) -> bool:
     (True, False)
     """
     if not writer.logical or not reader.logical:
-        return False
+        # the specification lets text be bytes: those of "12" are the decimal 12594
+        return reader.logical == "decimal" and writer.kind == "string"
     return (writer.logical, writer.scale) != (reader.logical, reader.scale)
 
 

@@ -134,7 +134,11 @@ class AvroSource:
             "reader_schema": schema.to_json(reader),
             "fields": [c.path for c in plan.columns],
             "exclude": [],
-            "vector_lengths": {c.path: c.items for c in plan.columns if "[]" in c.steps and c.items},
+            "vector_lengths": {
+                c.path: c.items
+                for c in plan.columns
+                if "[]" in c.steps and c.items and c.kind not in ("fixed", "duration")
+            },
             "inner_obs": [c.path for c in plan.columns if c.inner_obs],
             "on_drift": "union",
         }
@@ -184,7 +188,8 @@ class AvroSource:
             step = time_step(gap, next(c for c in plan.columns if c.name == name))
         texts = {".".join(k.steps): k.name for k in plan.cuts}
         names = [texts.get(p) or self._column_name(plan, p) for p in self.options.cut_on]
-        return CutRule((*names, *null_marks(plan, self.options.cut_on).values()), step)
+        marks = null_marks(plan, self.options.cut_on).values()
+        return CutRule((*names, *marks), step)  # type: ignore[arg-type] # a fraction where times are floats
 
     def lengths(
         self,

@@ -29,7 +29,7 @@ from ingest.sources.avro.inputs import open_input
 from ingest.sources.avro.schema import Node, SchemaError, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ingest.sources.avro.container import BlockTable
     from ingest.sources.avro.inputs import Input
@@ -76,8 +76,6 @@ class FileSurvey:
     blocks: int = 0
     rows: int = 0
     """Rows that are believed and will be read."""
-    encoded: int = 0
-    """Bytes of all blocks."""
     faults: list[Fault] = field(default_factory=list)
 
     @property
@@ -259,7 +257,6 @@ def _survey_blocks(  # noqa: PLR0917 # private
         slices = _cut(table, good, part_bytes, out.rows)
         out.blocks += len(table)
         out.rows += sum(s.rows for s in slices)
-        out.encoded += int(table.sizes.sum())
         for damage in table.damage:
             rows = lost_rows(damage, header.codec, least, limits)
             stated = rows or _honest(damage.rows, damage.size, header.codec, least, limits)
@@ -322,10 +319,15 @@ def file_ids(urls: Sequence[str]) -> list[str]:
     return paths if len(set(paths)) == len(paths) else _numbered(paths)
 
 
-def _numbered(names: Iterable[str]) -> list[str]:
-    seen: dict[str, int] = {}
+def _numbered(names: Sequence[str]) -> list[str]:
+    """Give a number to what repeats: ``x#2``, where no file is called that."""
+    taken, seen = set(names), set[str]()
     out = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        out.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+        made, number = name, 1
+        while made in seen or (number > 1 and made in taken):
+            number += 1
+            made = f"{name}#{number}"
+        seen.add(made)
+        out.append(made)
     return out

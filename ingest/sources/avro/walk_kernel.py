@@ -17,7 +17,6 @@ __all__ = [
     "NEED",
     "NEGATIVE",
     "SYNC",
-    "TOO_LARGE",
     "TRUNCATED",
     "VARINT",
     "inlined",
@@ -25,7 +24,7 @@ __all__ = [
     "walk_window",
 ]
 
-DONE, NEED, FULL, VARINT, NEGATIVE, TRUNCATED, SYNC, TOO_LARGE = range(8)
+DONE, NEED, FULL, VARINT, NEGATIVE, TRUNCATED, SYNC = range(7)
 
 
 def jit(function: Callable[..., Any], *, inline: bool = False) -> Callable[..., Any]:

@@ -91,6 +91,12 @@ BAD = [
     ("another branch than is wanted", ["string", "long"], ["s"], "long"),
     ("a fixed of another size", F4, [b"1234"], {"type": "fixed", "name": "F", "size": 5}),
     ("an enum of another name", E_AB, ["A"], {**E_AB, "name": "Other"}),
+    (
+        "digits are no decimal's bytes",
+        "string",
+        ["12"],
+        {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+    ),
 ]
 
 

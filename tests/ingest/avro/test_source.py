@@ -18,6 +18,7 @@ import ingest
 from chunkstore.errors import ConfigError, InputError, SourceChangedError, UnknownNameError, UnsupportedError
 from ingest.protocol import Source
 from ingest.sources.avro import CODES, AvroSource
+from ingest.sources.avro.columns import Column, time_step
 from ingest.sources.avro.rows import join_codes
 from ingest.sources.avro.survey import file_ids
 
@@ -363,6 +364,14 @@ def test_wrong_options_say_what_to_do(avro, tmp_path):
         ({"sequence_per": "hour"}, ConfigError, "must be one of file, record, all"),
         ({"sequence_per": "file", "max_gap": 3}, ConfigError, "needs the time field"),
         ({"sequence_per": "file", "max_gap": "3 parsecs", "time": "t"}, ConfigError, "not a step of time"),
+        ({"sequence_per": "file", "max_gap": -1, "time": "t"}, ConfigError, "not a step of time"),
+        ({"sequence_per": "file", "max_gap": float("nan"), "time": "t"}, ConfigError, "not a step of time"),
+        ({"sequence_per": "file", "obs_axis": "inner"}, ConfigError, "needs sequence_per='record'"),
+        ({"sequence_per": "file", "null_values": {"n": 1.5}}, ConfigError, "must be a whole number"),
+        ({"sequence_per": "file", "vector_lengths": {"n": 0}}, ConfigError, "must be 1 or more"),
+        ({"sequence_per": "file", "vector_lengths": {"n": 3}}, ConfigError, "which has no vectors"),
+        ({"sequence_per": "file", "max_ratio": 1.5}, ConfigError, "must be a whole number"),
+        ({"sequence_per": "record", "cut_on": "key"}, UnsupportedError, "a record is one"),
         ({"sequence_per": "file", "colour": 1}, ConfigError, "no option 'colour'"),
         ({"sequence_per": "file", "null_values": {"x": 1}}, ConfigError, "not as an integer"),
         ({"sequence_per": "record"}, ConfigError, "no field is left"),
@@ -385,10 +394,56 @@ def test_a_cut_rule_is_in_the_unit_of_the_time(avro, tmp_path):
     )
 
 
+@pytest.mark.parametrize("gap", [0.5, "0.5", 0.25, "0.3"])
+def test_a_gap_of_times_that_are_fractions_is_one_too(avro, tmp_path, gap):
+    schema = {"type": "record", "name": "R", "fields": [{"name": "t", "type": "double"}]}
+    times = [0.0, 0.25, 0.5, 5.0, 5.25]
+    (tmp_path / "a.avro").write_bytes(avro.bytes(schema, [{"t": t} for t in times]))
+    how = {"sequence_per": "file", "time": "t", "max_gap": gap}
+    ingest.ingest_avro(tmp_path / "a.avro", tmp_path / "o.zarr", workers=0, **how)
+    assert chunkstore.open_store(tmp_path / "o.zarr").sequences.rowsize.tolist() == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "ticks"),
+    [
+        ("0.3s", "milliseconds", 300),
+        ("0.6ms", "milliseconds", 0),
+        ("12h", "days", 0),
+        ("1.1us", "nanoseconds", 1100),
+        ("9007199254740993", "", (1 << 53) + 1),
+    ],
+)
+def test_no_step_of_whole_numbers_is_rounded_up(text, unit, ticks):
+    units = f"{unit} since 1970-01-01" if unit else None
+    assert time_step(text, Column("t", ("t",), "long", "int64", units=units)) == ticks
+
+
+def test_a_record_of_fields_takes_no_value_for_null(avro, tmp_path):
+    inner = {"type": "record", "name": "Q", "fields": [{"name": "n", "type": ["null", "int"]}]}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "q", "type": inner}]}
+    (tmp_path / "a.avro").write_bytes(avro.bytes(schema, [{"q": {"n": None}}]))
+    for name in ("null_values", "vector_lengths"):
+        with pytest.raises(ConfigError, match="'q' is a record"):
+            AvroSource(sequence_per="file", **{name: {"q": 1}}).scan([str(tmp_path / "a.avro")])
+
+
+@pytest.mark.parametrize("decoder", ["kernel", "fastavro"])
+def test_obs_may_be_told_to_be_the_inner_of_two_arrays(avro, tmp_path, decoder):
+    kind = {"type": "array", "items": {"type": "array", "items": "int"}}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "m", "type": kind}]}
+    values = np.arange(12).reshape(2, 2, 3)  # all lengths are the same: nothing tells them apart
+    (tmp_path / "a.avro").write_bytes(avro.bytes(schema, [{"m": m.tolist()} for m in values]))
+    for axis, want in (("outer", values.reshape(4, 3)), ("inner", values.transpose(0, 2, 1).reshape(6, 2))):
+        got = avro.read(tmp_path / "a.avro", sequence_per="record", obs_axis=axis, decoder=decoder)
+        assert np.array_equal(got.columns["m"], want)
+
+
 def test_files_are_named_shortly_and_differently():
     assert file_ids(["/d/a.avro", "/d/b.AVRO"]) == ["a", "b"]
     assert file_ids(["/d/x/a.avro", "/d/y/a.avro"]) == ["x/a", "y/a"]
     assert file_ids(["/d/a.avro", "/d/a.avro"]) == ["a", "a#2"]
+    assert file_ids(["/d/a.avro", "/d/a", "/d/a#2.avro"]) == ["a", "a#3", "a#2"]
 
 
 @settings(deadline=None)
@@ -503,6 +558,33 @@ def test_text_may_cut_sequences_and_compares_across_batches(avro, tmp_path, per)
         numbers = got.columns["key"]
         assert numbers.dtype == np.int64
         assert np.flatnonzero(np.diff(numbers)).tolist() == [39, 79, 119, 159]
+
+
+def test_a_null_is_another_text_than_the_word_null_where_sequences_are_cut(avro, tmp_path):
+    fields = [{"name": "key", "type": ["null", "string"]}, {"name": "x", "type": "int"}]
+    records = [{"key": key, "x": i} for i, key in enumerate([None, None, "null", "null", None, ""])]
+    path = tmp_path / "a.avro"
+    path.write_bytes(avro.bytes({"type": "record", "name": "R", "fields": fields}, records))
+    for decoder in ("kernel", "fastavro"):
+        got = avro.read(path, sequence_per="all", cut_on="key", decoder=decoder)
+        assert np.flatnonzero(np.diff(got.columns["key"])).tolist() == [1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("cut", "other"), [("n", "n__null"), ("t\u00e9", "t_"), ("t_", "t\u00e9")], ids=["mark", "text", "turned"]
+)
+def test_no_field_is_written_over_by_what_cuts_sequences(avro, tmp_path, cut, other):
+    kind = ["null", "long"] if cut == "n" else "string"
+    fields = [{"name": cut, "type": kind}, {"name": other, "type": "long"}]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    path = tmp_path / "a.avro"
+    first = [b"\2" + avro.zigzag(1), b"\0"] if cut == "n" else [b"\2a", b"\2b"]
+    records = b"".join(one + avro.zigzag(77 + i) for i, one in enumerate(first))
+    path.write_bytes(avro.container(json.dumps(schema), [(2, records)]))
+    got = avro.read(path, sequence_per="file", cut_on=cut)
+    name = next(f.name for f in got.scan.fields if f.attrs.get("avro_path", f.name) == other)
+    assert got.columns[name].tolist() == [77, 78]
+    assert name not in got.scan.cut.on_change
 
 
 def test_a_damaged_block_does_not_lose_the_text_that_cuts(avro, tmp_path):

@@ -96,7 +96,8 @@ class AvroSource:
     def survey(self, inputs: Sequence[str]) -> list[FileSurvey]:
         """Scan every file; see ``survey.survey_file``."""
         action = "gap" if self.placed else "quarantined"
-        return [survey_file(url, self.options, action=action) for url in inputs]
+        known: dict[bytes, tuple[bytes, schema.Node]] = {}
+        return [survey_file(url, self.options, action=action, known=known) for url in inputs]
 
     def scan(self, inputs: Sequence[str]) -> Scan:
         """Look at the inputs without decoding more than a few records.
@@ -210,10 +211,12 @@ class AvroSource:
             assert s.header is not None
             assert s.node is not None
             text = s.header.schema
-            if looks.get(text, 0) >= _LOOKS or not s.rows or not any(leaf.depth for leaf in leaves(s.node)):
+            if text not in looks:
+                looks[text] = 0 if any(leaf.depth for leaf in leaves(s.node)) else _LOOKS
+            if looks[text] >= _LOOKS or not s.rows:
                 continue
             for block, rows in self.sample(s):
-                looks[text] = looks.get(text, 0) + 1
+                looks[text] += 1
                 for steps, sizes in array_lengths(s.node, block, rows).items():
                     found.setdefault(".".join(steps), set()).update(sizes)
         if per_record:  # an array of obs may be empty, a vector may not

@@ -7,7 +7,7 @@ reading meets the same damage again and reports only what decoding adds.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,6 +71,7 @@ class FileSurvey:
     size: int = 0
     identity: str = ""
     header: Header | None = None
+    """Without its metadata."""
     node: Node | None = None
     slices: list[Slice] = field(default_factory=list)
     blocks: int = 0
@@ -198,7 +199,13 @@ def _cut(table: BlockTable, good: np.ndarray, part_bytes: int, row: int) -> list
     return out
 
 
-def survey_file(url: str, options: AvroOptions, *, action: str = "quarantined") -> FileSurvey:
+def survey_file(
+    url: str,
+    options: AvroOptions,
+    *,
+    action: str = "quarantined",
+    known: dict[bytes, tuple[bytes, Node]] | None = None,
+) -> FileSurvey:
     """Scan one file; never raises for what is wrong with it.
 
     Parameters
@@ -209,19 +216,25 @@ def survey_file(url: str, options: AvroOptions, *, action: str = "quarantined") 
         Limits and the size of parts.
     action
         What happens to damaged blocks whose claim is believed: ``gap`` or ``quarantined``.
+    known
+        Schemas of files before, which many thousands may share: parsed and kept once.
     """
     out = FileSurvey(url)
+    known = {} if known is None else known
     try:
         with open_input(url, options.storage_options) as source:
             out.size, out.identity = source.size, source.identity
-            out.header = read_header(source)
-            out.node = parse(out.header.schema)
+            out.header = header = read_header(source)
+            if header.schema not in known:
+                known[header.schema] = header.schema, parse(header.schema)
+            text, out.node = known[header.schema]
+            out.header = replace(header, schema=text, metadata={})
             if out.header.codec not in codecs.CODECS:
                 name = printable(out.header.codec, 40)
                 out.faults.append(Fault("avro-codec-unknown", url, f"there is no codec {name!r}"))
                 out.node = None
                 return out
-            _survey_blocks(out, source, out.header, out.node, options, action)
+            _survey_blocks(out, source, header, out.node, options, action)
     except HeaderError as error:
         out.faults.append(
             Fault(

@@ -17,7 +17,7 @@ import chunkstore
 import ingest
 from chunkstore.errors import ConfigError, InputError, SourceChangedError, UnknownNameError, UnsupportedError
 from ingest.protocol import Source
-from ingest.sources.avro import CODES, AvroSource
+from ingest.sources.avro import CODES, AvroSource, survey
 from ingest.sources.avro.columns import Column, time_step
 from ingest.sources.avro.rows import join_codes
 from ingest.sources.avro.survey import file_ids
@@ -437,6 +437,20 @@ def test_obs_may_be_told_to_be_the_inner_of_two_arrays(avro, tmp_path, decoder):
     for axis, want in (("outer", values.reshape(4, 3)), ("inner", values.transpose(0, 2, 1).reshape(6, 2))):
         got = avro.read(tmp_path / "a.avro", sequence_per="record", obs_axis=axis, decoder=decoder)
         assert np.array_equal(got.columns["m"], want)
+
+
+def test_a_schema_of_many_files_is_parsed_and_kept_once(avro, tmp_path, monkeypatch):
+    paths = [write(tmp_path / f"{i}.avro", avro, rows(3)) for i in range(20)]
+    parsed = []
+    parse = survey.parse
+    monkeypatch.setattr(survey, "parse", lambda text: parsed.append(text) or parse(text))
+    source = AvroSource(sequence_per="file")
+    found = source.survey(paths)
+    assert len(parsed) == 1
+    assert {id(s.node) for s in found} == {id(found[0].node)}
+    assert {id(s.header.schema) for s in found} == {id(parsed[0])}
+    assert not any(s.header.metadata for s in found)  # which holds the schema too
+    assert source.scan_surveys(found).parts[19].claimed == 3
 
 
 def test_files_are_named_shortly_and_differently():

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.numbers import fact, middle, number, own_row
+from benchmarks.numbers import fact, number, own_row, turned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,11 +39,11 @@ class Ratio:
     """Ours divided by a row."""
 
     value: float
-    """Of the medians."""
+    """The median of the turns."""
     low: float
-    """Our slowest repeat divided by the fastest of the row."""
+    """The least of a turn; of results that hold no turns our slowest repeat by the fastest of the row."""
     high: float
-    """Our fastest repeat divided by the slowest of the row."""
+    """The greatest, or our fastest repeat by the slowest of the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +101,18 @@ def ratios(result: Mapping[str, Any], number: str = "per_s") -> Iterator[tuple[s
         base = _base(records)
         for record in records:
             value: Ratio | str
-            theirs, mine = middle(record, number), middle(base, number)
+            of_turns = turned(base, record, number)
             if "gap" in record:
                 value = "gap"
             elif record.get("once") or not record.get("summary"):
                 value = " ".join(str(fact(record, name)) for name in FACTS)
             elif record is base:
                 continue
-            elif theirs and mine:
+            elif len(of_turns) > 1:
+                value = Ratio(statistics.median(of_turns), min(of_turns), max(of_turns))
+            elif of_turns:
                 own, other = base["summary"][number], record["summary"][number]
-                value = Ratio(mine / theirs, own["low"] / other["high"], own["high"] / other["low"])
+                value = Ratio(of_turns[0], own["low"] / other["high"], own["high"] / other["low"])
             else:
                 value = "no ratio"
             yield table, record["name"], value

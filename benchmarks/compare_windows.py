@@ -95,7 +95,9 @@ def speed(probe: Probe, reader: str, resumes: str, seconds: float = 3.0, **task:
     probe.evict(opened.path)
     probe.stream(opened.batches, lambda b: len(opened.first(b)), seconds=seconds, slices=6, warmup_s=0.5)
     probe.disk(opened.path)
-    probe.set(crops=opened.crops, resumes=resumes, n_windows=asked.n_windows, **_mixing(opened, asked))
+    probe.set(crops=opened.crops, resumes=resumes, n_windows=asked.n_windows)
+    if not probe.turn:
+        probe.set(**_mixing(opened, asked))
 
 
 def _mixing(opened: Opened, task: Task, batches: int = 200, seconds: float = 1.5) -> dict[str, Any]:

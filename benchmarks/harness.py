@@ -16,10 +16,11 @@ imports touch another's. It asks its `Probe` for time::
 ``--repeats N``, ``--out FILE``), prints a table and writes ``benchmarks/results/example.json``.
 
 Rules: warm-up is not counted; a number is the median of its repeats, with the least and the greatest;
-subjects take turns (all of them once, then all of them again, each time from another place on), so that a
-noisy minute spoils a repeat and not a subject, and a drift of the machine hits all alike; peak memory is that
-of the whole process tree from `Probe.start` on; only one benchmark runs at a time. On a machine with other
-work, compare ratios within one run and ``per_cpu_s`` before the rates.
+subjects take turns (all of them once, then all of them again, tables and rows each time from another place
+on), so that a noisy minute spoils a repeat and not a subject, and ratios are of one turn, in which the rows
+of a table follow each other; peak memory is that of the whole process tree from `Probe.start` on; only one
+benchmark runs at a time. On a machine with other work, compare ratios within one run and ``per_cpu_s``
+before the rates.
 
 Inside a subject only the standard library and numpy are needed.
 """
@@ -190,14 +191,14 @@ def alone() -> Iterator[None]:
         turn.rest(done=True)
 
 
-def measure(subject: Subject, scale: float = 1.0) -> dict[str, Any]:
+def measure(subject: Subject, scale: float = 1.0, turn: int = 0) -> dict[str, Any]:
     """Run one subject once; its record, or a record whose ``gap`` says why there is none."""
     record: dict[str, Any] = asdict(subject)
     if not subject.python().exists():
         return record | {"gap": f"environment {subject.venv!r} is not installed: python -m benchmarks.setup"}
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
-        order = json.dumps(record | {"scale": scale, "answer": str(answer)})
+        order = json.dumps(record | {"scale": scale, "turn": turn, "answer": str(answer)})
         env = os.environ | {"PYTHONPATH": str(ROOT), "CHUNKSTORE_BENCH_WORK": str(work_dir())}
         env.setdefault("PYTHONWARNINGS", "ignore")
         log = (Path(folder) / "log").open("w+")
@@ -246,7 +247,7 @@ def _plain(text: str) -> str:
 
 def _child(order: str) -> int:
     asked = json.loads(order)
-    probe = Probe(asked["scale"])
+    probe = Probe(asked["scale"], asked["turn"])
     module, name = asked["target"].split(":")
     try:
         getattr(importlib.import_module(module), name)(probe, **asked["params"])
@@ -290,7 +291,8 @@ def machine() -> dict[str, Any]:
 def _merge(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """One record of a subject's repeats: lists joined and summed up, the worst peak, the last facts.
 
-    Bytes read and the units they were read for are added up: a rate of reading needs both.
+    ``turns`` holds the median of each turn, None where there is none: what was measured near each other in
+    time can be divided. Bytes read and the units they were read for are added up: a rate needs both.
     """
     good = [record for record in records if "gap" not in record]
     if not good:
@@ -302,8 +304,15 @@ def _merge(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
             runs.setdefault(name, []).append([float(f"{v:.6g}") for v in values])
     merged["lists"] = {name: [v for values in lists for v in values] for name, lists in runs.items()}
     merged["summary"] = {name: summed_up(lists) for name, lists in runs.items()}
+    merged["turns"] = {
+        name: [
+            float(f"{statistics.median(r['lists'][name]):.6g}") if name in r.get("lists", {}) else None
+            for r in records
+        ]
+        for name in runs
+    }
     merged["processes"] = len(good)
-    merged["values"] = dict(merged["values"])
+    merged["values"] = {name: value for record in good for name, value in record["values"].items()}
     for name in ("read_bytes", "read_disk_bytes", "units"):
         if name in merged["values"]:
             merged["values"][name] = sum(record["values"].get(name, 0) for record in good)
@@ -325,6 +334,22 @@ def rotated(n: int, turn: int, turns: int) -> list[int]:
     return [(first + k) % n for k in range(n)]
 
 
+def order_of(tables: Sequence[str], turn: int, turns: int) -> list[int]:
+    """The order of rows in a turn, of which ``tables`` says the table: tables rotated, and rows within each.
+
+    >>> [order_of(["a", "a", "b", "b"], turn, 2) for turn in range(2)]
+    [[0, 1, 2, 3], [3, 2, 1, 0]]
+    """
+    rows: dict[str, list[int]] = {}
+    for place, table in enumerate(tables):
+        rows.setdefault(table, []).append(place)
+    found = []
+    for k in rotated(len(rows), turn, turns):
+        mine = list(rows.values())[k]
+        found += [mine[at] for at in rotated(len(mine), turn, turns)]
+    return found
+
+
 def run_all(
     subjects: Sequence[Subject],
     *,
@@ -334,19 +359,19 @@ def run_all(
 ) -> list[dict[str, Any]]:
     """Measure subjects in turns, ``repeats`` times each; a gap, and what counts facts, is tried once only.
 
-    Each turn starts at another place of the list. ``keep`` is handed what there is after each of them, so
-    that a run that is ended early leaves something.
+    Each turn starts at another table, and at another row of each. ``keep`` is handed what there is after
+    each of them, so that a run that is ended early leaves something.
     """
     records: dict[int, list[dict[str, Any]]] = {}
     lock = Turn()
     try:
         for turn in range(repeats):
-            for place in rotated(len(subjects), turn, repeats):
+            for place in order_of([subject.table for subject in subjects], turn, repeats):
                 subject = subjects[place]
                 if turn and (subject.once or "gap" in records[place][-1]):
                     continue
                 lock.take()
-                record = measure(subject, scale)
+                record = measure(subject, scale, turn)
                 lock.rest()
                 records.setdefault(place, []).append(record)
                 if keep:

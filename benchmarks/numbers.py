@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = [
     "spread",
     "table",
     "told",
+    "turned",
 ]
 
 
@@ -145,10 +147,23 @@ def own_row(records: Iterable[Record]) -> Record:
     return next((r for r in records if r["name"] == "ours" and "gap" not in r), {})
 
 
+def turned(own: Record, record: Record, name: str = "per_s") -> list[float]:
+    """Ours divided by a row in each turn that has both, which minutes part at most; else of their medians.
+
+    >>> own, row = {"turns": {"per_s": [8.0, None, 9.0]}}, {"turns": {"per_s": [4.0, 5.0, 3.0]}}
+    >>> turned(own, row), turned(own, {})
+    ([2.0, 3.0], [])
+    """
+    pairs = [(r.get("turns") or {}).get(name) or [] for r in (own, record)]
+    found = [mine / theirs for mine, theirs in zip(*pairs, strict=False) if mine and theirs]
+    mine, theirs = middle(own, name), middle(record, name)
+    return found or ([mine / theirs] if mine and theirs else [])
+
+
 def ours_over(record: Record, own: Record, name: str = "per_s") -> float | None:
-    """How many times as fast as a row ours is."""
-    theirs, mine = middle(record, name), middle(own, name)
-    return mine / theirs if theirs and mine else None
+    """How many times as fast as a row ours is, the median of the turns."""
+    found = turned(own, record, name)
+    return statistics.median(found) if found else None
 
 
 def below(result: Mapping[str, Any]) -> str:

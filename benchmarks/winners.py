@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.numbers import fact, middle, number, own_row, peak, rows_of, shown, table
+from benchmarks.numbers import fact, middle, number, ours_over, own_row, peak, rows_of, shown, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -81,16 +81,18 @@ def reason(name: str) -> str:
     return REASONS[max(found, key=len)] if found else "the reason is open"
 
 
-def _pairs(ours: Record, record: Record, *, batches: bool) -> dict[str, tuple[float | None, float | None]]:
-    """{what: (the better-for-them numerator, denominator)}; above 1 the peer is ahead."""
+def _leads(ours: Record, record: Record, *, batches: bool) -> dict[str, float]:
+    """{what: how many times better than ours}, of what both have."""
     pairs = {
-        "rate": (middle(record, "per_s"), middle(ours, "per_s")),
-        "rate per CPU s": (middle(record, "per_cpu_s"), middle(ours, "per_cpu_s")),
+        "rate": (1.0, ours_over(record, ours)),
+        "rate per CPU s": (1.0, ours_over(record, ours, "per_cpu_s")),
         "first batch": (middle(ours, "first_batch_s"), middle(record, "first_batch_s")),
         "peak memory": (peak(ours), peak(record)),
         "bytes on disk": (fact(ours, "disk_bytes"), fact(record, "disk_bytes")),
     }
-    return pairs if batches else {what: pair for what, pair in pairs.items() if what != "first batch"}
+    if not batches:
+        del pairs["first batch"]
+    return {what: more / less for what, (more, less) in pairs.items() if more and less}
 
 
 def _ahead(
@@ -104,9 +106,9 @@ def _ahead(
         for record in records:
             if not ours or record["name"].startswith("ours"):
                 continue
-            for what, (more, less) in _pairs(ours, record, batches=batches).items():
-                if more and less and more > less * AHEAD:
-                    found.setdefault(shown(record), {}).setdefault(what, {})[name] = more / less
+            for what, lead in _leads(ours, record, batches=batches).items():
+                if lead > AHEAD:
+                    found.setdefault(shown(record), {}).setdefault(what, {})[name] = lead
     return dict(sorted(found.items(), key=lambda item: not any(what in item[1] for what in RATES)))
 
 

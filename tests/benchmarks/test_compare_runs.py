@@ -41,6 +41,13 @@ def test_a_ratio_is_ours_over_the_row():
     assert list(ratios(result)) == [("512x4", "tsai", Ratio(5.0, 5.0, 5.0))]
 
 
+def test_a_ratio_is_of_one_turn_and_of_the_turns_the_median():
+    ours, other = row("ours", 100.0), row("tsai", 20.0)
+    ours["turns"], other["turns"] = {"per_s": [100.0, 50.0, 110.0]}, {"per_s": [20.0, 10.0, 11.0]}
+    (result,) = run(ours, other).values()
+    assert list(ratios(result)) == [("512x4", "tsai", Ratio(5.0, 5.0, 10.0))]
+
+
 def test_a_point_of_growth_is_divided_into_the_first_one():
     points = [row(f"obs {n}", rate, "obs", axis="obs", value=n) for n, rate in ((1, 100.0), (4, 50.0))]
     (result,) = run(*points).values()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import harness
-from benchmarks.harness import Subject, main, measure, rotated, run_all, summed_up
+from benchmarks.harness import Subject, main, measure, order_of, rotated, run_all, summed_up
 from benchmarks.probe import Probe
 from benchmarks.usage import disk_bytes, evict, tree, usage
 
@@ -52,11 +52,21 @@ def test_every_turn_has_all_rows_once_in_the_same_round(n, turns):
         assert all((b - a) % n == 1 % n for a, b in pairwise(order))
 
 
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 5))
+def test_in_every_turn_the_rows_of_a_table_follow_each_other(sizes, turns):
+    tables = [f"t{k}" for k, size in enumerate(sizes) for _ in range(size)]
+    for turn in range(turns):
+        order = order_of(tables, turn, turns)
+        assert sorted(order) == list(range(len(tables)))
+        changes = sum(tables[a] != tables[b] for a, b in pairwise(order))
+        assert changes == len(sizes) - 1
+
+
 def test_turns_begin_at_other_rows_and_facts_and_gaps_are_asked_for_once(tmp_path, monkeypatch):
     monkeypatch.setenv("CHUNKSTORE_BENCH_LOCK", str(tmp_path / "lock"))
     asked = []
 
-    def measured(subject, scale):
+    def measured(subject, scale, turn):
         asked.append(subject.name)
         return {"gap": "no"} if subject.name == "gap" else {"lists": {"per_s": [1.0]}, "values": {}}
 
@@ -73,6 +83,29 @@ def test_a_row_is_the_median_of_its_processes_and_what_it_read_adds_up():
     merged = harness._merge(records)
     assert merged["summary"]["per_s"] == {"median": 2.0, "low": 1.0, "high": 4.0, "n": 3}
     assert (merged["values"]["read_bytes"], merged["values"]["units"]) == (30, 6)
+    assert merged["turns"] == {"per_s": [1.0, 2.0, 4.0]}
+
+
+def test_a_turn_that_failed_is_none_and_what_the_first_found_stays():
+    good = {"lists": {"per_s": [2.0]}, "values": {}}
+    merged = harness._merge([good | {"values": {"mixed": 7}}, {"gap": "no"}, good])
+    assert merged["turns"] == {"per_s": [2.0, None, 2.0]}
+    assert merged["values"] == {"mixed": 7}
+    assert merged["failed_repeats"] == 1
+
+
+@pytest.mark.parametrize(("rises_s", "least", "most"), [(0, 1.5, 1.6), (3, 3.0, 5.1), (60, 12.0, 12.1)])
+def test_a_warm_up_goes_on_while_the_rate_rises_and_ends(rises_s, least, most, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("benchmarks.probe.time.perf_counter", lambda: clock[0])
+
+    def batches():
+        while True:
+            clock[0] += 0.01 / 1.2 ** (2 * min(clock[0], rises_s))  # a fifth faster each half second
+            yield [0]
+
+    Probe().stream(batches, len, seconds=1e-3, slices=1, warmup_s=1.0)
+    assert least < clock[0] < most
 
 
 def test_bytes_read_are_those_of_the_whole_stream_the_first_batch_among_them(tmp_path):

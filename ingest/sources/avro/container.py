@@ -29,6 +29,8 @@ MAGIC = b"Obj\x01"
 SYNC_SIZE = 16
 #: bytes of a header, schema included, that are read at most
 MAX_HEADER = 64 << 20
+#: entries of its metadata; some dozens are known to be used
+MAX_ENTRIES = 1 << 16
 #: rows above which a claim is not believed whatever else holds
 MAX_ROWS = 1 << 40
 _CAPACITY = 1 << 18
@@ -158,12 +160,14 @@ def read_header(source: Input) -> Header:
         )
     cursor.at = 4
     metadata: dict[str, bytes] = {}
+    entries = 0
     while count := cursor.number():
         if count < 0:
             count = -count
             cursor.number()
-        if count > source.size:
-            raise HeaderError("avro-header", f"the header claims {count} entries", cursor.at)
+        entries += count
+        if entries > MAX_ENTRIES:
+            raise HeaderError("avro-header", f"the header claims {entries} entries", cursor.at)
         for _ in range(count):
             lengths: list[bytes] = []
             for _part in range(2):

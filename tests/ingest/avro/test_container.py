@@ -150,6 +150,13 @@ def test_what_is_no_container_has_a_name(tmp_path, data, code):
     assert error.value.code == code
 
 
+def test_metadata_without_end_are_not_gathered(avro, tmp_path):
+    entries = b"".join(b"\6" + i.to_bytes(3, "big") + b"\0" for i in range(70_000))
+    data = b"Obj\1" + avro.zigzag(70_000) + entries + b"\0" + bytes(16)
+    with opened(tmp_path, data) as source, pytest.raises(HeaderError, match="claims 70000 entries"):
+        read_header(source)
+
+
 def test_metadata_need_not_be_text(avro, tmp_path):
     with opened(tmp_path, avro.container(LONG, [], extra={b"\xff\xfe": b"\x00\xff"})) as source:
         assert read_header(source).schema == b'"long"'

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["COUNT", "INFINITE", "LANES", "LEVELS", "NULLS", "fixed", "gather_blocks"]
+__all__ = ["COUNT", "INFINITE", "LANES", "LEVELS", "NULLS", "distances", "fixed", "gather_blocks"]
 
 #: sums that run side by side
 LANES = 64
@@ -105,6 +105,29 @@ def _moments(values: Any, first: Any, n: Any, room: Any, finite: Any) -> Any:
         mean += rest
         square = max(0.0, square - rest * rest * n)
     return True, low, high, mean, square
+
+
+@njit(cache=True, nogil=True)
+def distances(values: Any, base: Any, out: Any) -> Any:
+    """Write integers of 64 bits as their distance from one, float64; return the least and the greatest.
+
+    Distances of 2**63 and more come out wrong.
+
+    Examples
+    --------
+    >>> values, out = np.array([2**60 + 5, 2**60]), np.empty(2)
+    >>> values.flags.writeable = False
+    >>> least, greatest = distances(values, np.int64(2**60), out)
+    >>> least == 2**60, greatest == 2**60 + 5, out.tolist()
+    (True, True, [5.0, 0.0])
+    """
+    low = high = values[0]
+    for i in range(values.size):
+        value = values[i]
+        low = min(low, value)
+        high = max(high, value)
+        out[i] = np.int64(value - base)
+    return low, high
 
 
 @njit(cache=True, nogil=True)

@@ -134,6 +134,10 @@ class Place(ABC):
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
         """Write an object at once: a reader sees all of it or nothing."""
 
+    def put_parts(self, key: str, parts: Sequence[bytes]) -> None:
+        """Write an object that comes in parts, which stand one after the other; like :meth:`put`."""
+        self.put(key, b"".join(parts))
+
     @abstractmethod
     def delete(self, key: str) -> None:
         """Remove an object, if there is one."""
@@ -332,20 +336,23 @@ class LocalPlace(Place):
             return None
 
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
+        self.put_parts(key, [data])
+
+    def put_parts(self, key: str, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         target = Path(self.path(key))
         for left in reversed(range(_SWEPT)):
             try:
-                self._put(key, target, data)
+                self._put(key, target, parts)
                 break
             except FileNotFoundError:  # somebody who has finished swept what was not renamed yet
                 if not left:
                     raise
 
-    def _put(self, key: str, target: Path, data: bytes | bytearray | memoryview) -> None:
+    def _put(self, key: str, target: Path, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         # Writers never share a partial file, nor has each a folder: folders cost more than small objects do
         partial = Path(f"{self.path(f'{PARTIAL}/{key}')}~{os.getpid()}-{threading.get_ident()}")
         try:
-            _with_folder(partial, lambda: partial.write_bytes(data))
+            _with_folder(partial, lambda: _write(partial, parts))
             if key == ROOT:
                 _sync(str(partial))
         except OSError as error:
@@ -434,6 +441,12 @@ def _with_folder(path: Path, call: Callable[[], object]) -> None:
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
         call()
+
+
+def _write(path: Path, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+    """Write a file of some parts; long ones go to the system as they are, joined nowhere."""
+    with path.open("wb") as file:
+        file.writelines(parts)
 
 
 def _sync(path: str) -> None:

@@ -5,9 +5,8 @@ Chunks stand one after the other, then the index. The bytes depend on the values
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -22,14 +21,22 @@ from chunkstore.reader import ABSENT
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from chunkstore.arrays import ArrayMeta
     from chunkstore.layout import FieldSpec
 
-__all__ = ["ShardReceipt", "ShardWriter", "StoreSkeleton", "add_chunks", "encode_shard", "open_skeleton"]
+__all__ = [
+    "Chunk",
+    "ShardReceipt",
+    "ShardWriter",
+    "StoreSkeleton",
+    "add_chunks",
+    "encode_shard",
+    "open_skeleton",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,27 +116,14 @@ class _Encoder:
         return [*parts, table, checksum(table).to_bytes(4, "little")]
 
 
-class _Room(threading.local):
-    """Memory in which objects are joined, again the same: touching fresh memory costs as much as a copy."""
+class Chunk(NamedTuple):
+    """The next chunk of a shard."""
 
-    def __init__(self) -> None:
-        self.raw = bytearray()
-
-    def join(self, parts: Sequence[bytes]) -> tuple[memoryview, int]:
-        """Return (an object, good until the next is joined, its crc32c, taken while it is in the cache)."""
-        size = sum(map(len, parts))
-        if len(self.raw) < size:
-            self.raw = bytearray()
-            self.raw = bytearray(size)
-        room, at, crc = memoryview(self.raw), 0, 0
-        for part in parts:
-            room[at : at + len(part)] = part
-            crc = google_crc32c.extend(crc, part)
-            at += len(part)
-        return room[:size], crc
-
-
-_room = _Room()
+    writer: ShardWriter
+    values: NDArray[Any]
+    """[chunk] or [chunk, items]; the last one of a store may be short."""
+    then: Callable[[], None] | None = None
+    """Called when it is encoded, by the thread that has read it and has it in its cache."""
 
 
 class ShardWriter:
@@ -151,17 +145,23 @@ class ShardWriter:
         """Raise ``ConfigError`` unless ``values`` are the chunk that begins with the ``at``-th obs."""
         meta = self.meta
         wanted = min(meta.chunk, self.length - at)
-        if values.shape != (wanted, *meta.shape[1:]) or values.dtype.newbyteorder("=") != meta.dtype:
+        if values.shape != (wanted, *meta.shape[1:]) or not _fits(values.dtype, meta.dtype):
             raise ConfigError(
                 f"the chunk at {at} of shard {self.shard_index} of field {self.field!r} takes "
                 f"{meta.dtype}{[wanted, *meta.shape[1:]]}, got {values.dtype}{list(values.shape)}"
             )
 
 
-def add_chunks(chunks: Sequence[tuple[ShardWriter, NDArray[Any]]]) -> None:
+def _fits(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether values of a dtype are stored as another; in which order their bytes stand does not matter."""
+    return dtype == wanted or dtype.newbyteorder("=") == wanted
+
+
+def add_chunks(chunks: Sequence[Chunk]) -> None:
     """Encode the next chunks of some shards, side by side; the values may be changed afterwards.
 
-    Several of one shard come in their order. To hand over more at a time costs less.
+    Several of one shard come in their order. To hand over more at a time costs less. What is to be done with
+    a chunk ``then`` is done in this order for those of one shard only if they are handed over one by one.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def add_chunks(chunks: Sequence[tuple[ShardWriter, NDArray[Any]]]) -> None:
         If values are not exactly the next chunk.
     """
     filled: dict[int, int] = {}
-    for writer, values in chunks:
+    for writer, values, _ in chunks:
         at = filled.get(id(writer), writer.filled)
         writer.check(values, at)
         filled[id(writer)] = at + len(values)
@@ -178,13 +178,18 @@ def add_chunks(chunks: Sequence[tuple[ShardWriter, NDArray[Any]]]) -> None:
     pool = ENCODERS.get()  # never this thread: see there
     running = [pool.submit(_encode_all, share) for share in shares]
     done = [future.result() for future in running]
-    for i, (writer, values) in enumerate(chunks):
+    for i, (writer, values, _) in enumerate(chunks):
         writer.encoder.put(done[i % count][i // count])
         writer.filled += len(values)
 
 
-def _encode_all(chunks: Sequence[tuple[ShardWriter, NDArray[Any]]]) -> list[bytes | None]:
-    return [writer.encoder.encode(values) for writer, values in chunks]
+def _encode_all(chunks: Sequence[Chunk]) -> list[bytes | None]:
+    encoded = []
+    for writer, values, then in chunks:
+        encoded.append(writer.encoder.encode(values))
+        if then is not None:
+            then()
+    return encoded
 
 
 class StoreSkeleton:
@@ -260,9 +265,7 @@ class StoreSkeleton:
                 f"got {values.dtype}{list(values.shape)}; a shard is written whole or not at all"
             )
         data = encode_shard(meta, values)
-        if data is None:
-            return self._store(meta.key(shard_index), None, None)
-        return self._store(meta.key(shard_index), data, checksum(data))
+        return self._store(meta.key(shard_index), [] if data is None else [data])
 
     def begin_shard(self, field: str, shard_index: int) -> ShardWriter:
         """Return a writer of a whole shard that takes its values chunk by chunk; nothing is stored yet."""
@@ -282,18 +285,18 @@ class StoreSkeleton:
                 f"shard {writer.shard_index} of field {writer.field!r} has {writer.filled} of its "
                 f"{writer.length} obs; a shard is written whole or not at all"
             )
-        parts = writer.encoder.parts()
-        return self._store(
-            writer.meta.key(writer.shard_index), *(_room.join(parts) if parts else (None, None))
-        )
+        return self._store(writer.meta.key(writer.shard_index), writer.encoder.parts())
 
-    def _store(self, key: str, data: bytes | memoryview | None, crc: int | None) -> ShardReceipt:
+    def _store(self, key: str, parts: Sequence[bytes]) -> ShardReceipt:
         self._place.sweep_object(key)
-        if data is None:
+        if not parts:
             self._place.delete(key)
             return ShardReceipt(key, 0, None)
-        self._place.put(key, data)
-        return ShardReceipt(key, len(data), crc)
+        crc = 0
+        for part in parts:
+            crc = google_crc32c.extend(crc, part)
+        self._place.put_parts(key, parts)
+        return ShardReceipt(key, sum(map(len, parts)), crc)
 
     def shard_checksum(self, field: str, shard_index: int) -> tuple[int, int] | None:
         """Return (bytes, crc32c) of the stored object of a shard, or None where there is none."""

@@ -354,20 +354,25 @@ class _Origin:
 
     def distances(self, values: NDArray[Any], valid: NDArray[np.bool_] | None, out: NDArray[Any]) -> None:
         """Write values - base as float64; whatever where they are null."""
+        from chunkstore import moments  # as in _Sums
+
         known = values if valid is None else values[valid]
         if not len(known):
             out[:] = 0.0
             return
-        low, high = int(known.min()), int(known.max())
         if not self.known:
-            self.base, self.low, self.high, self.known = int(known[0]), low, high, True
-        self.low, self.high = min(self.low, low), max(self.high, high)
+            first = int(known[0])
+            self.base, self.low, self.high, self.known = first, first, first, True
         kind = values.dtype.newbyteorder("=")
         base = np.array(self.base, kind)
-        steps = (values - base).view(np.int64)  # as they are, if within 2**63
-        out[:] = steps
+        if valid is None and kind == values.dtype and values.flags.c_contiguous:
+            low, high = moments.distances(moments.fixed(values), base[()], out)
+        else:
+            low, high = int(known.min()), int(known.max())
+            out[:] = (values - base).view(np.int64)  # as they are, if within 2**63
+        self.low, self.high = min(self.low, low), max(self.high, high)
         if high - self.base >= _FAR or self.base - low > _FAR:
-            wrapped = (values >= base) != (steps >= 0)
+            wrapped = (values >= base) != ((values - base).view(np.int64) >= 0)
             out[wrapped] = values[wrapped].astype(np.float64) - float(self.base)
 
 

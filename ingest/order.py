@@ -79,8 +79,7 @@ class Look:
 
     def _joint(self, before: np.ndarray, obs: int, after: Any, obs_after: int) -> None:
         """Count the pair of the last row of a piece and the first of the next."""
-        low, high = np.searchsorted(self._borders, (obs + 1, obs_after + 1))
-        if low < high:
+        if self._edges(obs, obs_after - obs + 1).size:
             return
         a, b = before[0].item(), after.item()
         if b < a:
@@ -114,8 +113,10 @@ class Look:
 
     def _edges(self, start: int, n: int) -> np.ndarray:
         """Return where among ``n`` obs a sequence begins, the first left out."""
-        low, high = np.searchsorted(self._borders, (start + 1, start + n))
-        edges: np.ndarray = self._borders[low:high] - start
+        borders = self._borders
+        if not borders.size:
+            return borders
+        edges: np.ndarray = borders[borders.searchsorted(start + 1) : borders.searchsorted(start + n)] - start
         return edges
 
     def _first_back(self, values: np.ndarray, obs: np.ndarray, pairs: np.ndarray) -> None:

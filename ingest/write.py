@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chunkstore.errors import IngestError
-from chunkstore.shards import add_chunks
+from chunkstore.shards import Chunk, add_chunks
 from chunkstore.statistics import Gathering
 from ingest.assemble import Assembly, Slices
 from ingest.faults import fault_to_json
 from ingest.order import Look
 from ingest.rows import Account, column_of, has_mask, lost_mask, mask_name, mask_of, null_of, settle, total
 from ingest.scratch import DamagedScratchError
-from ingest.stage import summary
+from ingest.stage import keep_freed_memory, summary
 from ingest.worker import check_identity, fence, ledger_of, scratch_of, skeleton_of, source_of
 
 if TYPE_CHECKING:
@@ -110,24 +110,26 @@ class _Shard:
 
     def ready(
         self, spec: FieldSpec, values: np.ndarray, mask: np.ndarray | None, lost: np.ndarray | None
-    ) -> list[tuple[ShardWriter, np.ndarray]]:
-        """Look at the next chunk of a field and count it; return what of it is to be encoded."""
+    ) -> list[Chunk]:
+        """Return what of the next chunk of a field is to be encoded, and then to be looked at and counted."""
         if lost is not None and not lost.any():
             lost = None
-        self.look(spec.name, values, lost)
         if mask is not None:
             if lost is not None:
                 mask = mask & ~lost
             values = _hidden(values, mask, spec)
         if lost is not None:
             values = _hidden(values, ~lost, spec)
+        chunks = [Chunk(self._writer(spec.name), values, partial(self._count, spec.name, values, mask, lost))]
+        if mask is not None:
+            chunks.append(Chunk(self._writer(mask_name(spec.name)), mask))
+        return chunks
+
+    def _count(self, name: str, values: np.ndarray, mask: np.ndarray | None, lost: np.ndarray | None) -> None:
+        self.look(name, values, lost)
         kept = values if lost is None else values[~lost]
         kept_mask = mask if mask is None or lost is None else mask[~lost]
-        self._stats[spec.name].add(kept, kept_mask)
-        chunks = [(self._writer(spec.name), values)]
-        if mask is not None:
-            chunks.append((self._writer(mask_name(spec.name)), mask))
-        return chunks
+        self._stats[name].add(kept, kept_mask)
 
     def _writer(self, name: str) -> ShardWriter:
         writer = self._writers.get(name)
@@ -247,7 +249,7 @@ class _Filling:
         lost = None
         if whole and self._lost is not None:
             lost = self._lost[self._begun - self.start : end - self.start]
-        chunks: list[tuple[ShardWriter, np.ndarray]] = []
+        chunks: list[Chunk] = []
         for spec, mask_of_it in self._fields:
             values = self._gathered(spec.name, columns[spec.name], low, high, end)
             mask = None
@@ -291,6 +293,7 @@ class _Filling:
 def write_placed(job: Job, task: PlacedTask) -> dict[str, Any]:
     """Fill and write the shards of a placed task, record its receipt, and return a summary of it."""
     began = time.perf_counter()
+    keep_freed_memory()
     ledger = ledger_of(job)
     fence(job, ledger)
     source = source_of(job)
@@ -495,10 +498,13 @@ def _assembled(shard: _Shard, scratch: Assembly) -> dict[str, Any]:
         if has_mask(spec):
             masks = scratch.chunks(mask_name(spec.name), None, step, several)
         at = 0
-        ready: list[tuple[ShardWriter, np.ndarray]] = []
+        ready: list[Chunk] = []
         for i, (values, mask) in enumerate(zip(pieces, masks, strict=True), 1):
             gone = None if lost is None else lost[at : at + len(values)]
-            ready += shard.ready(spec, values, mask, gone)
+            for chunk in shard.ready(spec, values, mask, gone):
+                if chunk.then is not None:
+                    chunk.then()  # here: it was compared with its checksum, so this core has it at hand
+                ready.append(chunk._replace(then=None))
             at += len(values)
             if i % several == 0 or i == count:
                 add_chunks(ready)

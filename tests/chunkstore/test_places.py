@@ -23,6 +23,7 @@ from chunkstore import (
     StoreWriter,
     UnsupportedError,
     open_store,
+    places,
     verify_store,
 )
 from chunkstore.places import LocalPlace, MemoryPlace, open_place, redact_url
@@ -222,6 +223,14 @@ def place(request, tmp_path):
     return made
 
 
+def test_an_object_may_come_in_parts(place):
+    parts = [bytes([i % 256]) * (i * 97 % 5000) for i in range(3000)]
+    place.put_parts("a/c/0", parts)
+    assert place.get("a/c/0") == b"".join(parts)
+    place.put_parts("a/c/0", [b"", b"ab", b""])
+    assert place.get("a/c/0") == b"ab"
+
+
 def test_every_place_reads_what_it_was_given(place):
     assert place.is_empty()
     place.put("a/c/0", b"0123456789")
@@ -317,19 +326,19 @@ def test_a_file_system_that_cannot_settle_is_taken_at_its_word(tmp_path, monkeyp
 
 def test_a_write_goes_on_while_others_sweep(tmp_path, monkeypatch):
     place, other = LocalPlace(tmp_path), LocalPlace(tmp_path)
-    write, times = Path.write_bytes, []
+    write, times = places._write, []
 
-    def swept(path, data):
+    def swept(path, parts):
         if len(times) == 1:
             other.sweep()  # before the file is there
             times.append(1)
-        done = write(path, data)
+        done = write(path, parts)
         if not times:
             other.sweep()  # before it has its name
             times.append(1)
         return done
 
-    monkeypatch.setattr(Path, "write_bytes", swept)
+    monkeypatch.setattr(places, "_write", swept)
     place.put("x/c/0", b"abcd")
     assert len(times) == 2
     assert place.get("x/c/0") == b"abcd"

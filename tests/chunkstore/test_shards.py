@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chunkstore.errors import ConfigError
+from chunkstore.errors import ConfigError, IngestError
 from chunkstore.layout import FieldSpec, Layout
-from chunkstore.shards import add_chunks
+from chunkstore.shards import Chunk, add_chunks
 from chunkstore.skeleton import create_store, open_skeleton
 
 
@@ -38,7 +40,7 @@ def test_chunk_by_chunk_gives_the_same_object(tmp_path_factory, n_obs, codec, em
         writers = [made.begin_shard(name, shard) for name in "xv"]
         for at in range(0, high - low, 8):
             pieces = [x[at : at + 8].copy(), v[at : at + 8].copy()]
-            add_chunks(list(zip(writers, pieces, strict=True)))
+            add_chunks([Chunk(w, p) for w, p in zip(writers, pieces, strict=True)])
             for piece in pieces:
                 piece[:] = 0  # they may be changed afterwards
         assert [made.store_shard(writer) for writer in writers] == whole
@@ -48,10 +50,10 @@ def test_a_chunk_that_is_not_the_next_one_is_refused(tmp_path):
     made = skeleton(tmp_path / "a.zarr", 20, [FieldSpec("x", "float32")])
     writer = made.begin_shard("x", 0)
     with pytest.raises(ConfigError, match=r"float32\[8\], got float32\[7\]"):
-        add_chunks([(writer, np.zeros(7, "f4"))])
+        add_chunks([Chunk(writer, np.zeros(7, "f4"))])
     with pytest.raises(ConfigError, match="got float64"):
-        add_chunks([(writer, np.zeros(8, "f8"))])
-    add_chunks([(writer, np.ones(8, "f4"))])
+        add_chunks([Chunk(writer, np.zeros(8, "f8"))])
+    add_chunks([Chunk(writer, np.ones(8, "f4"))])
     with pytest.raises(ConfigError, match="has 8 of its 20 obs"):
         made.store_shard(writer)
     assert made.shard_checksum("x", 0) is None
@@ -65,10 +67,43 @@ def test_several_chunks_of_a_shard_may_come_at_once(tmp_path):
     x, y = np.arange(20, dtype="f4"), np.arange(20, dtype="i2")
     whole = [made.write_shard("x", 0, x), made.write_shard("y", 0, y)]
     one, two = made.begin_shard("x", 0), made.begin_shard("y", 0)
-    add_chunks([(one, x[:8]), (two, y[:8]), (one, x[8:16]), (one, x[16:])])
-    add_chunks([(two, y[8:16]), (two, y[16:])])
+    add_chunks([Chunk(one, x[:8]), Chunk(two, y[:8]), Chunk(one, x[8:16]), Chunk(one, x[16:])])
+    add_chunks([Chunk(two, y[8:16]), Chunk(two, y[16:])])
     assert [made.store_shard(one), made.store_shard(two)] == whole
     assert made.shard_checksum("x", 0) == (whole[0].nbytes, whole[0].crc32c)
     with pytest.raises(ConfigError, match="the chunk at 8 of shard 0"):
-        add_chunks([(one := made.begin_shard("x", 0), x[:8]), (one, x[:7])])
+        add_chunks([Chunk(one := made.begin_shard("x", 0), x[:8]), Chunk(one, x[:7])])
     assert one.filled == 0
+
+
+def test_what_is_to_follow_a_chunk_is_done_once_before_its_values_may_change(tmp_path):
+    made = skeleton(tmp_path / "s.zarr", 20, [FieldSpec(name, "f4") for name in "xyz"])
+    writers = [made.begin_shard(name, 0) for name in "xyz"]
+    seen: dict[str, list[float]] = {name: [] for name in "xyz"}
+    for low, high in ((0, 8), (8, 16), (16, 20)):
+        pieces = [np.arange(low, high, dtype="f4") + 100 * i for i in range(3)]
+        add_chunks(
+            [
+                Chunk(writer, piece, partial(lambda name, p: seen[name].extend(p.tolist()), name, piece))
+                for name, writer, piece in zip("xyz", writers, pieces, strict=True)
+            ]
+        )
+        for piece in pieces:
+            piece[:] = -1
+    assert seen == {name: (np.arange(20) + 100.0 * i).tolist() for i, name in enumerate("xyz")}
+
+
+def test_what_follows_a_chunk_may_refuse_it(tmp_path):
+    made = skeleton(tmp_path / "s.zarr", 20, [FieldSpec("x", "f4"), FieldSpec("y", "f4")])
+
+    def refuse() -> None:
+        raise IngestError("times go back")
+
+    with pytest.raises(IngestError, match="times go back"):
+        add_chunks(
+            [
+                Chunk(made.begin_shard("y", 0), np.ones(8, "f4")),
+                Chunk(made.begin_shard("x", 0), np.ones(8, "f4"), refuse),
+            ]
+        )
+    assert made.shard_checksum("x", 0) is None

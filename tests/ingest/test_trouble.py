@@ -239,7 +239,7 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
         open_folder(str(tmp_path / "scratch")).put_stream("seg/a", full())
     assert str(tmp_path / "scratch") in str(explain(caught.value, "StageTask 0"))
     place = open_place(str(tmp_path / "o.zarr"))
-    monkeypatch.setattr(Path, "write_bytes", lambda *_: next(full()))
+    monkeypatch.setattr("chunkstore.places._write", lambda *_: next(full()))
     with pytest.raises(OSError, match="No space") as caught:
         place.put("x/c/0", b"1")
     assert str(tmp_path / "o.zarr") in str(explain(caught.value, "PlacedTask 0"))

@@ -83,9 +83,7 @@ class _Encoder:
         self._meta = meta
         self._fill = fill_value(meta.dtype)
         self._little = meta.dtype.newbyteorder("<")
-        self._index = np.full((meta.chunks_per_shard, 2), ABSENT, dtype="<u8")
-        self._parts: list[bytes] = []
-        self._chunks = self._at = 0
+        self._chunks: list[bytes | None] = []
 
     def encode(self, values: NDArray[Any]) -> bytes | None:
         """Return a chunk, or None where all is fill; the last one of a store may be short."""
@@ -101,18 +99,19 @@ class _Encoder:
 
     def put(self, data: bytes | None) -> None:
         """Take the next chunk."""
-        if data is not None:
-            self._index[self._chunks] = (self._at, len(data))
-            self._parts.append(data)
-            self._at += len(data)
-        self._chunks += 1
+        self._chunks.append(data)
 
     def parts(self) -> list[bytes]:
         """Return the whole object in pieces, none where there is nothing to store; lets go of the chunks."""
-        if not self._parts:
+        chunks, self._chunks = self._chunks, []
+        parts = [data for data in chunks if data is not None]
+        if not parts:
             return []
-        table = self._index.tobytes()
-        parts, self._parts = self._parts, []
+        index = np.full((self._meta.chunks_per_shard, 2), ABSENT, dtype="<u8")
+        there = [i for i, data in enumerate(chunks) if data is not None]
+        lengths = np.array([len(data) for data in parts])
+        index[there] = np.stack([np.cumsum(lengths) - lengths, lengths], axis=1)
+        table = index.tobytes()
         return [*parts, table, checksum(table).to_bytes(4, "little")]
 
 
@@ -140,21 +139,17 @@ class ShardWriter:
         self.length = length
         self.filled = 0
         self.encoder = _Encoder(meta)
+        self._dtype, self._items = meta.dtype, meta.shape[1:]
 
     def check(self, values: NDArray[Any], at: int) -> None:
         """Raise ``ConfigError`` unless ``values`` are the chunk that begins with the ``at``-th obs."""
-        meta = self.meta
-        wanted = min(meta.chunk, self.length - at)
-        if values.shape != (wanted, *meta.shape[1:]) or not _fits(values.dtype, meta.dtype):
+        shape, dtype = (min(self.meta.chunk, self.length - at), *self._items), values.dtype
+        fits = dtype == self._dtype or dtype.newbyteorder("=") == self._dtype
+        if values.shape != shape or not fits:
             raise ConfigError(
                 f"the chunk at {at} of shard {self.shard_index} of field {self.field!r} takes "
-                f"{meta.dtype}{[wanted, *meta.shape[1:]]}, got {values.dtype}{list(values.shape)}"
+                f"{self._dtype}{list(shape)}, got {dtype}{list(values.shape)}"
             )
-
-
-def _fits(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether values of a dtype are stored as another; in which order their bytes stand does not matter."""
-    return dtype == wanted or dtype.newbyteorder("=") == wanted
 
 
 def add_chunks(chunks: Sequence[Chunk]) -> None:

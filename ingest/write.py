@@ -127,9 +127,9 @@ class _Shard:
 
     def _count(self, name: str, values: np.ndarray, mask: np.ndarray | None, lost: np.ndarray | None) -> None:
         self.look(name, values, lost)
-        kept = values if lost is None else values[~lost]
-        kept_mask = mask if mask is None or lost is None else mask[~lost]
-        self._stats[name].add(kept, kept_mask)
+        if lost is not None:
+            values, mask = values[~lost], None if mask is None else mask[~lost]
+        self._stats[name].add(values, mask)
 
     def _writer(self, name: str) -> ShardWriter:
         writer = self._writers.get(name)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PartTable"]
 
-_FIXED = 80 << 20
+_FIXED = 48 << 20
 #: rows with keys that are decoded at a time, unless one block has more
 KEYED_ROWS = 1 << 17
 #: bytes of a key that is met once: in the kernel's dictionary while it grows, and as text

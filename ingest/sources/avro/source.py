@@ -45,8 +45,8 @@ __all__ = ["AvroSource"]
 
 logger = logging.getLogger(__name__)
 
-_RAW = 8 << 20
-_ARENA = 16 << 20
+_RAW = 4 << 20
+_ARENA = 8 << 20
 _LOOKS = 64
 _CACHED = 64
 #: fields that an attribute names, and characters of a schema that one holds

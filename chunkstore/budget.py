@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chunkstore.errors import ConfigError, MemoryLimitError
+from chunkstore.numbers import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +43,7 @@ class Sizes:
     chunk: tuple[int, ...]
     """Chunk length of each store."""
     touched: int
-    """Obs of all chunks that windows touch, stores together, halos included."""
+    """Obs of all blocks that windows touch where everything fits, stores together, halos included."""
     bytes_per_obs: int
     """Decoded bytes of one obs, fields together."""
     length: int
@@ -157,10 +158,6 @@ def make_plan(
     halo = sizes.span - 1
     of_stores = list(zip(sizes.chunk, sizes.n_obs, strict=True))
 
-    def lengths(factor: int) -> dict[int, int]:
-        target = factor * chunks[-1]
-        return {c: max(1, target // c) * c for c in chunks}
-
     def slot_obs(of: dict[int, int]) -> int:
         return max(
             (
@@ -176,16 +173,12 @@ def make_plan(
     wanted = batch_size if lanes == "auto" else int(lanes) // world_size
     if not shuffle:
         wanted = lane_groups
-    chosen = lengths(1)
+    chosen = block_lengths(chunks)
     if blocks is not None:
-        chosen = dict(zip(blocks[::2], blocks[1::2], strict=True))
-        if set(chosen) != set(chunks):
-            raise ConfigError(
-                f"blocks are given for chunks of {sorted(chosen)} obs, the stores have {chunks}"
-            )
+        chosen = given_blocks(blocks, chunks)
     elif not whole:
         for factor in range(2, CHUNKS_A_BLOCK + 1):
-            longer = lengths(factor)
+            longer = block_lengths(chunks, factor)
             group = max(1, wanted // lane_groups)
             slots = max(wanted + ahead_of(wanted), lane_groups * (group + ahead_of(group)))
             fits = limit // (slot_obs(longer) * sizes.bytes_per_obs) >= slots
@@ -266,6 +259,41 @@ def make_plan(
         memory_limit=limit,
         reason=reason,
     )
+
+
+def given_blocks(blocks: Sequence[int], chunks: Sequence[int]) -> dict[int, int]:
+    """Return the block length of each chunk length, of blocks given as (chunk, block, chunk, block, ...).
+
+    Raises
+    ------
+    ConfigError
+        If a chunk length of the stores is missing, or a block does not consist of whole chunks.
+
+    Examples
+    --------
+    >>> given_blocks([16, 64, 48, 48], chunks=[16, 48])
+    {16: 64, 48: 48}
+    """
+    numbers = [whole_number("the length of a block", n, 1) for n in blocks]
+    lengths = dict(zip(numbers[::2], numbers[1::2], strict=False))
+    if len(numbers) % 2 or sorted(lengths) != sorted(set(chunks)) or any(b % c for c, b in lengths.items()):
+        raise ConfigError(
+            f"blocks={tuple(numbers)} are none of stores with chunks of {sorted(set(chunks))} obs; give "
+            "(chunk, block, ...), each block a multiple of its chunk, as plan.blocks has them"
+        )
+    return lengths
+
+
+def block_lengths(chunks: Sequence[int], factor: int = 1) -> dict[int, int]:
+    """Return block lengths near ``factor`` of the longest chunks, for each chunk length a multiple of it.
+
+    Examples
+    --------
+    >>> block_lengths([16, 40], factor=2)
+    {16: 80, 40: 80}
+    """
+    target = factor * max(chunks)
+    return {c: max(1, target // c) * c for c in sorted(set(chunks))}
 
 
 def _even(lanes: int) -> int:

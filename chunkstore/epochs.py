@@ -14,6 +14,7 @@ from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
 from chunkstore.distributed import find_worker
+from chunkstore.errors import StateError
 from chunkstore.state import Position
 
 __all__ = ["EpochClock"]
@@ -44,6 +45,7 @@ class EpochClock:
         self._next = Position.start(0, groups)
         self._resumed = False
         self._generation = 0
+        self._plan = 0  # counts the plans that were taken from loaded states
         self._begun: Position | None = None
         self._cell = _new_cell(groups)
         self._pid: int | None = os.getpid()
@@ -66,8 +68,9 @@ class EpochClock:
         if not (self._resumed and self._next.epoch == epoch):
             self._command(Position.start(epoch, self._groups))
 
-    def resume(self, position: Position) -> None:
-        """Let the next iteration go on at ``position``."""
+    def resume(self, position: Position, *, replanned: bool = False) -> None:
+        """Let the next iteration go on at ``position``, perhaps in an order that is new to living workers."""
+        self._plan += replanned
         self._command(position)
         self._resumed = True
 
@@ -77,11 +80,25 @@ class EpochClock:
             self._fold()
         elif self._begun is not None and self._cell[0] != self._generation:  # told since the last one
             self._generation = self._cell[0]
-            self._next = Position.from_numbers(self._cell[1:-1])
+            self._next = Position.from_numbers(self._cell[1:-2])
         position = self._begun = self._next
         self._next = Position.start(position.epoch + 1, self._groups)
         self._resumed = False
         return position
+
+    def check_plan(self) -> None:
+        """Refuse to go on in a worker that was started before a state with another order was loaded.
+
+        Raises
+        ------
+        StateError
+            If that is so.
+        """
+        if find_worker() is not None and self._cell[-2] != self._plan:
+            raise StateError(
+                "a state with other lanes, passes or blocks was loaded after this worker was started: make "
+                "a new DataLoader, or give it persistent_workers=False, or load through TrainingLoader"
+            )
 
     def serving(self) -> None:
         """Say, in a worker, that the first batch of the iteration is being made."""
@@ -98,7 +115,7 @@ class EpochClock:
         """Leave the cell of the process that this one came from, unless this is its worker."""
         if self._pid != os.getpid() and find_worker() is None:
             self._pid = os.getpid()
-            self._cell = _new_cell(self._groups, self._generation)
+            self._cell = _new_cell(self._groups, self._generation, self._plan)
             _LIVING.add(self)
 
     def _command(self, position: Position) -> None:
@@ -107,7 +124,7 @@ class EpochClock:
         if find_worker() is None:
             self._own()
             self._generation += 1
-            self._cell[1:-1] = position.to_numbers()
+            self._cell[1:-1] = [*position.to_numbers(), self._plan]
             self._cell[0] = self._generation
 
     def _fold(self) -> None:
@@ -128,10 +145,10 @@ _NO_CELL = (0,)
 _LIVING: weakref.WeakSet[EpochClock] = weakref.WeakSet()
 
 
-def _new_cell(groups: int, generation: int = 0) -> Any:
-    """Return the shared integers: a command (generation, position), then what workers served."""
-    cell = RawArray("q", 1 + 2 + groups + 1)
-    cell[0] = generation
+def _new_cell(groups: int, generation: int = 0, plan: int = 0) -> Any:
+    """Return the shared integers: a command (generation, position, plan), then what workers served."""
+    cell = RawArray("q", 1 + 2 + groups + 1 + 1)
+    cell[0], cell[-2] = generation, plan
     return cell
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from chunkstore.budget import Plan, Sizes, ahead_of, make_plan
+from chunkstore.budget import Plan, Sizes, ahead_of, block_lengths, given_blocks, make_plan
 from chunkstore.buffers import BatchBuffers
 from chunkstore.channels import (
     all_fields,
@@ -278,8 +278,8 @@ class WindowLoader:
     ) -> Plan:
         chunk = [int(s.layout.chunk) for s in self.stores]
         n_obs = [int(s.layout.n_obs) for s in self.stores]
-        lengths = dict(zip(blocks[::2], blocks[1::2], strict=True)) if blocks is not None else {}
-        cut = Blocks.of(self.index, [lengths.get(c, c) for c in chunk], n_obs)
+        lengths = block_lengths(chunk) if blocks is None else given_blocks(blocks, chunk)
+        cut = Blocks.of(self.index, [lengths[c] for c in chunk], n_obs)
         touched = int((cut.stop - cut.start).sum())
         width = self.bytes_per_obs
         sizes = Sizes(

@@ -84,5 +84,5 @@ def _threads(variable: str, default: int) -> int:
 ENCODERS: Final = WorkerPool("encode", _threads("CHUNKSTORE_ENCODE_THREADS", min(8, os.cpu_count() or 1)))
 #: Shared by all stores of the process, so that many readers never become many threads.
 DECODERS: Final = WorkerPool("decode", min(8, max(4, os.cpu_count() or 1)))
-#: Arrays along ``sequence``. Decoders wait for these to name the sequence of a bad chunk; they wait for nobody.
+#: Arrays along ``sequence``: decoders wait for them to name the sequence of a bad chunk, they for nobody.
 TABLES: Final = WorkerPool("tables", 8)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chunkstore.errors import StateError
+from chunkstore.numbers import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -229,8 +230,11 @@ def read_state(
             "with the same number of workers, or save the whole loader's state: dataset.state_dict(batch)"
         )
     try:
-        position = Position(int(state["epoch"]), int(state["turn"]), tuple(int(d) for d in state["drawn"]))
-        groups = None if workers is None else tuple(int(g) for g in state["groups"])
+        epoch, turn, *drawn = (
+            whole_number("it", n) for n in (state["epoch"], state["turn"], *state["drawn"])
+        )
+        position = Position(epoch, turn, tuple(drawn))
+        groups = None if workers is None else tuple(whole_number("it", g) for g in state["groups"])
     except (KeyError, TypeError, ValueError) as err:
         raise StateError(
             f"the state is damaged ({err!r}); pass what state_dict() returned, unchanged"

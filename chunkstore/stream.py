@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from chunkstore.distributed import find_worker
-from chunkstore.errors import ConfigError, CorruptDataError
+from chunkstore.errors import ConfigError, CorruptDataError, StateError
 from chunkstore.layout import parse_bytes
 from chunkstore.rows import RowPlanner
 from chunkstore.sampling import parse_sampling
@@ -100,6 +100,7 @@ class WindowStream:
     ) -> None:
         self.recipe = recipe
         self.order = order
+        self._asked = order  # what was left to be chosen stays so, whatever a checkpoint has chosen
         self._dtype = dtype
         self._channels = channels
         self._arena = arena
@@ -187,19 +188,47 @@ class WindowStream:
             "order": ORDER_VERSION,
         }
 
-    def adopt(self, fingerprint: Mapping[str, Any]) -> None:
-        """Take lanes, passes and blocks from a checkpoint, where they were left to be chosen."""
-        auto: dict[str, Any] = {
-            name: fingerprint[name]
-            for name in ("lanes", "passes")
-            if getattr(self.order, name) == "auto" and name in fingerprint
-        }
-        if self.order.blocks is None and "blocks" in fingerprint:
-            auto["blocks"] = tuple(fingerprint["blocks"])
-        plan = self.loader.plan
-        if any(getattr(plan, name) != value for name, value in auto.items()):
-            self.close()
-            self.order = replace(self.order, **auto)
+    def left_open(self, fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+        """Return lanes, passes and blocks of a checkpoint, as far as they were left to be chosen."""
+        names = [name for name in ("lanes", "passes") if self._asked_for(name) == "auto"]
+        names += ["blocks"] if self._asked.blocks is None else []
+        return {name: fingerprint[name] for name in names if name in fingerprint}
+
+    def _asked_for(self, name: str) -> Any:
+        return getattr(self._asked, name)
+
+    def adopt(self, chosen: Mapping[str, Any]) -> bool:
+        """Take what :meth:`left_open` gave; return whether that changes the order.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be had with these ranks and this memory limit; all then stays as it was.
+        StateError
+            If no plan gives it.
+        """
+        mine = self.fingerprint()
+        if all(mine[name] == value for name, value in chosen.items()):
+            return False
+        before = self.order
+        try:
+            blocks = {"blocks": tuple(chosen["blocks"])} if "blocks" in chosen else {}
+            self._use(replace(self._asked, **{**chosen, **blocks}))
+            mine = self.fingerprint()
+            if any(mine[name] != value for name, value in chosen.items()):
+                raise TypeError(f"no plan has {chosen}")
+        except BaseException as error:
+            self._use(before)
+            if isinstance(error, TypeError):
+                raise StateError(
+                    f"the state is damaged ({error}); pass what state_dict() returned, unchanged"
+                ) from None
+            raise
+        return True
+
+    def _use(self, order: Order) -> None:
+        self.close()
+        self.order = order
 
     def batches(
         self,

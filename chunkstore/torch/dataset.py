@@ -366,13 +366,20 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
             If the state is of another dataset; the message names each difference.
         """
         worker = find_worker()
-        if isinstance(state, dict) and isinstance(state.get("fingerprint"), dict):
-            self._stream.world_size = self.place.world_size
-            self._stream.adopt(state["fingerprint"])
-        position, groups = read_state(state, self.fingerprint, None if worker is None else worker[1])
+        theirs = state.get("fingerprint") if isinstance(state, dict) else None
+        chosen = self._stream.left_open(theirs) if isinstance(theirs, dict) else {}
+        mine = {**self.fingerprint, **chosen}
+        position, groups = read_state(state, mine, None if worker is None else worker[1])
+        replanned = self._stream.adopt(chosen)
+        left = self._rotation().n_draws
+        if len(position.drawn) != len(left) or any(d > n for d, n in zip(position.drawn, left, strict=True)):
+            raise StateError(
+                f"the state is damaged: {position.drawn} draws consumed of {left}; pass what state_dict() "
+                "returned, unchanged"
+            )
         self._groups = groups
         self._consumed = Passed()
-        self._clock.resume(position)
+        self._clock.resume(position, replanned=replanned)
 
     # ---- iteration
 
@@ -415,6 +422,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
     def _serve(self, made: Generator[tuple[Batch, Position], None, None]) -> Iterator[Batch]:
         """Yield the batches of a worker; what is sent where it lies must be held by nobody here."""
         try:
+            self._clock.check_plan()
             for batch, behind in made:
                 self._clock.serving()
                 self._consumed.beside = behind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.utils.data import DataLoader
 
 from chunkstore.errors import ConfigError
@@ -14,8 +15,6 @@ from chunkstore.torch.transport import forget_gone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    import torch
 
     from chunkstore.torch.dataset import ZarrWindowDataset
 
@@ -86,15 +85,22 @@ class TrainingLoader(DataLoader["Batch"]):
         if self._device is not None and self._device.type == "cuda":
             options.setdefault("pin_memory", True)
         super().__init__(dataset, batch_size=None, num_workers=num_workers, **options)
-        self._position: torch.Tensor | None = None  # of the last batch
+        self._position: torch.Tensor | None = None  # behind the last batch
+        self._latest: object = None  # of the iterations begun
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # what is yielded is what counts
-        self._position = None
+        self._latest = this = object()
+        self._position = torch.tensor(self._upcoming.to_numbers())
         forget_gone()
         batches: Iterator[Batch] = super().__iter__()
         if self._device is not None:
             batches = put_ahead(batches, self._device)
-        for batch in batches:
+        while True:
+            if self._latest is not this:
+                raise ConfigError("this iteration has ended: a newer one over the same loader took over")
+            batch = next(batches, None)
+            if batch is None:
+                return
             self._position = batch["position"]
             yield batch
 
@@ -105,15 +111,22 @@ class TrainingLoader(DataLoader["Batch"]):
     def state_dict(self) -> dict[str, Any]:
         """Return where training stands: behind the last batch that this loader handed out."""
         if self._position is None:
-            position = self._windows._clock.upcoming  # noqa: SLF001 - two halves of one thing
+            position = self._upcoming
         else:
             position = Position.from_numbers(self._position.tolist())
         return make_state(position, self._windows.fingerprint)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration go on behind what ``state`` had consumed."""
-        self._position = None
+        before = self._windows.plan
         self._windows.load_state_dict(state)
+        self._position = None
+        if self._windows.plan != before:
+            self._iterator = None  # workers that live on know the old plan alone
+
+    @property
+    def _upcoming(self) -> Position:
+        return self._windows._clock.upcoming  # noqa: SLF001 - two halves of one thing
 
     @property
     def _windows(self) -> ZarrWindowDataset:

@@ -31,7 +31,7 @@ from chunkstore.loader import WindowLoader
 from chunkstore.resident import Residency
 from chunkstore.sampling import PerSequence
 from chunkstore.schedule import EpochSchedule
-from chunkstore.segments import cut_segments
+from chunkstore.segments import Segments, cut_segments
 from chunkstore.state import Rotation
 from chunkstore.targets import Cut
 from chunkstore.windows import WindowSpec
@@ -374,6 +374,26 @@ def test_the_arena_stays_within_the_limit():
         next(loader.batches(0))
         held = sum(a.nbytes for a in loader._residency.arrays.values())
         assert held == loader.plan.arena_bytes <= 100_000
+
+
+def test_the_arena_stays_within_the_limit_beside_a_store_of_long_chunks():
+    class Sparse(MemoryStore):
+        """A store of which a split uses a little of every part."""
+
+        def segments(self, split=None):
+            whole = super().segments()
+            return Segments(whole.sequence, whole.start + 16, whole.start + 32)
+
+    stores = [MemoryStore([4096], chunk=4096), Sparse([4096] * 64, chunk=16, number=1)]
+    with WindowLoader(stores, WindowSpec(8), fields=["a"], batch_size=8, memory_limit=60_000) as loader:
+        next(loader.batches(0))
+        assert sum(a.nbytes for a in loader._residency.arrays.values()) == loader.plan.arena_bytes <= 60_000
+
+
+@pytest.mark.parametrize("blocks", [[16], [16, 24], [16, 0], [16, 16, 32, 32], [], "x"])
+def test_blocks_that_are_none_of_the_stores_are_refused(blocks):
+    with pytest.raises(ConfigError, match="block"):
+        WindowLoader(MemoryStore([300]), WindowSpec(8), batch_size=8, blocks=blocks)
 
 
 def test_blocks_that_few_windows_touch_read_only_the_chunks_they_need():

@@ -497,6 +497,32 @@ def test_lanes_that_were_chosen_are_taken_from_the_state(store):
     assert [places([b]) for b in auto] == rest_of_all[1:]
 
 
+def test_a_state_that_is_refused_changes_nothing(store):
+    options = {"batch_size": 64, "memory_limit": 3000}
+    want = places(ZarrWindowDataset(store, W, fields="x", **options))
+    dataset = ZarrWindowDataset(store, W, fields="x", **options)
+    others = ZarrWindowDataset(store, W, fields="x", **options | {"batch_size": 4, "seed": 5})
+    foreign, own = others.state_dict(), dataset.state_dict()
+    assert foreign["fingerprint"]["lanes"] != own["fingerprint"]["lanes"]
+    damaged = [{"lanes": "many"}, {"lanes": 10**9}, {"blocks": [32]}, {"blocks": [32, 48]}, {"blocks": 5}]
+    for state in [foreign, *({**own, "fingerprint": own["fingerprint"] | change} for change in damaged)]:
+        with pytest.raises((ConfigError, StateError)):
+            dataset.load_state_dict(json.loads(json.dumps(state)))
+    for drawn in ([1, 2], [10**9], [1.5], ["3"], []):
+        with pytest.raises(StateError, match="the state is damaged"):
+            dataset.load_state_dict({**own, "drawn": drawn})
+    assert places(dataset) == want
+
+
+def test_a_second_state_is_taken_as_the_first_was(store):
+    options = {"batch_size": 64, "fields": "x"}
+    dataset = ZarrWindowDataset(store, W, **options)
+    for lanes in (2, 8):
+        other = ZarrWindowDataset(store, W, lanes=lanes, passes=1, **options)
+        dataset.load_state_dict(other.state_dict())
+        assert places(dataset) == places(other)
+
+
 # ---- a clean life
 
 

@@ -42,6 +42,31 @@ def test_before_the_first_batch_the_state_is_that_of_the_epoch_to_come(store):
     assert loader.state_dict()["drawn"] == [0]
 
 
+def test_a_loop_that_is_interrupted_before_its_first_batch_loses_nothing(store):
+    def interrupted(batch):
+        raise KeyboardInterrupt
+
+    loader = TrainingLoader(ZarrWindowDataset(store, W, batch_size=64))
+    for number, _ in enumerate(loader):
+        if number == 3:
+            break
+    state = loader.state_dict()
+    again = TrainingLoader(ZarrWindowDataset(store, W, batch_size=64, transform=interrupted))
+    again.load_state_dict(state)
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(again))
+    assert again.state_dict() == state
+
+
+def test_a_newer_iteration_ends_the_older_and_its_count(store):
+    loader = TrainingLoader(ZarrWindowDataset(store, W, batch_size=64))
+    older, newer = iter(loader), iter(loader)
+    next(older), next(newer)
+    with pytest.raises(ConfigError, match="a newer one over the same loader"):
+        next(older)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["drawn"]) == (1, [64])
+
+
 def test_a_batch_size_of_its_own_is_refused(store):
     with pytest.raises(ConfigError, match="belongs to the dataset"):
         TrainingLoader(ZarrWindowDataset(store, W), batch_size=8)

@@ -92,6 +92,41 @@ def test_workers_share_a_limit_that_holds_everything_once_but_not_for_each(path)
     assert [rows(batch) for batch in shared] == alone
 
 
+@pytest.mark.parametrize("counting", [True, False])
+def test_workers_that_live_on_learn_of_an_order_that_a_state_brought(path, counting):
+    other = dataset(path, lanes=4, passes=1)
+    first, state = [], None
+    for number, batch in enumerate(other):
+        first += rows(batch)
+        if number == 2:
+            state = other.state_dict(batch)
+            break
+    windows = dataset(path)
+    if counting:
+        loader = TrainingLoader(windows, num_workers=2)
+    else:
+        options = {"multiprocessing_context": "forkserver", "persistent_workers": True}
+        loader = DataLoader(windows, batch_size=None, num_workers=2, **options)
+    for _ in zip(range(2), loader, strict=False):
+        pass
+    (loader if counting else windows).load_state_dict(state)
+    if counting:
+        assert Counter(first + [row for batch in loader for row in rows(batch)]) == STARTS
+    else:
+        with pytest.raises(StateError, match="loaded after this worker was started"):
+            next(iter(loader))
+
+
+def test_a_newer_iteration_takes_no_batch_of_workers_from_an_older_one(path):
+    loader = TrainingLoader(dataset(path), num_workers=2)
+    older, newer = iter(loader), iter(loader)
+    next(older)
+    got = rows(next(newer))
+    with pytest.raises(ConfigError, match="a newer one over the same loader"):
+        next(older)
+    assert Counter(got + [row for batch in newer for row in rows(batch)]) == STARTS
+
+
 def test_a_plain_dataloader_needs_the_batch_for_an_exact_state(path, epochs):
     windows = dataset(path)
     loader = DataLoader(windows, batch_size=None, num_workers=2, multiprocessing_context="forkserver")

@@ -406,7 +406,8 @@ class WindowLoader:
         ------
         dict
             ``"x"`` [batch, channel, window] and further cuts; ``"sequence"``, ``"start"`` (obs within
-            the sequence), ``"length"`` (obs that exist), ``"store"`` (for several stores), int64[batch];
+            the sequence), ``"length"`` (obs that exist), ``"room"`` (obs to the end of the segment),
+            ``"store"`` (for several stores), int64[batch];
             ``"group"`` and ``"draws"``: lane group of the batch and its draws, all ranks together;
             ``"repeated"`` bool[batch], for several ranks with ``drop_last=False``: rows that only make all
             ranks' batches equally long.
@@ -485,7 +486,8 @@ class WindowLoader:
         if residency.counters.bad_chunks:
             mine = self._replace(residency, mine, outs)
         batch: Batch = dict(outs)
-        batch["sequence"], batch["start"], batch["length"] = mine.sequence, mine.within, mine.length
+        batch["sequence"], batch["start"] = mine.sequence, mine.within
+        batch["length"], batch["room"] = mine.length, mine.room
         if len(self.stores) > 1:
             batch["store"] = mine.store
         if world > 1 and not self.drop_last:

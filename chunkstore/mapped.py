@@ -136,6 +136,7 @@ class PlaceReader:
             "sequence": places.sequence,
             "start": places.start - first,
             "length": np.minimum(places.room, recipe.window.length),
+            "room": places.room,
         }
         if len(stores) > 1:
             batch["store"] = places.store
@@ -213,8 +214,8 @@ class WindowReader(PlaceReader):
         super().__init__(recipe, dtype=dtype, channels=channels, cache=cache)
         self.index = WindowIndex([s.segments(split) for s in recipe.stores], recipe.window)
 
-    def read(self, ids: npt.ArrayLike) -> dict[str, Any]:
-        """Return the windows as a batch of arrays; see :class:`chunkstore.torch.ZarrWindowDataset`.
+    def read(self, ids: npt.ArrayLike) -> tuple[dict[str, Any], npt.NDArray[np.int64]]:
+        """Return the windows as a batch of arrays, and the room of each: obs to the end of its segment.
 
         Parameters
         ----------
@@ -222,5 +223,6 @@ class WindowReader(PlaceReader):
             Numbers of windows.
         """
         batch = self.read_places(self.index.locate(ids))
+        room = batch.pop("room")  # a label may have that name
         self.recipe.add_labels(batch)
-        return batch
+        return batch, room

@@ -26,6 +26,8 @@ from chunkstore.state import Position, Rotation
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from chunkstore.distributed import Place
     from chunkstore.loader import WindowLoader
     from chunkstore.recipe import Recipe
@@ -236,8 +238,11 @@ class WindowStream:
         place: Place,
         worker: tuple[int, int] | None = None,
         groups: Sequence[int] | None = None,
-    ) -> Generator[tuple[dict[str, Any], Position], None, None]:
-        """Yield each batch that is left of the epoch, and the position of the whole loader behind it.
+    ) -> Generator[tuple[dict[str, Any], NDArray[np.int64], Position], None, None]:
+        """Yield each batch that is left of the epoch, with more that belongs to it.
+
+        That is the room of each window (obs to the end of its segment), and the position of the whole loader
+        behind the batch.
 
         Parameters
         ----------
@@ -281,8 +286,9 @@ class WindowStream:
                     self._borrow(batch, _Draws(position.epoch, group, behind.drawn[group] - draws, draws))
                 else:
                     fresh = False
+                room = batch.pop("room")  # a label may have that name
                 self.recipe.add_labels(batch)
-                yield batch, behind
+                yield batch, room, behind
         finally:
             batches.close()
 

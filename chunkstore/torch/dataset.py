@@ -26,7 +26,7 @@ from chunkstore.recipe import Cutting, check_plain, chosen_sampling, plan_recipe
 from chunkstore.state import Position, Rotation, make_state, read_state
 from chunkstore.stream import Order, WindowStream
 from chunkstore.torch.device import DeviceArena, torch_device
-from chunkstore.torch.tensors import ScaleTensors, to_host, to_tensor
+from chunkstore.torch.tensors import scales_of, to_host, to_tensor
 from chunkstore.torch.transport import SharedBatch, SlotBuffers
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
     normalize : "store", mapping or pair, optional
         Scale of ``x``: the stores' statistics, {field: (mean, std)}, or (mean, std) for all channels.
     normalize_targets : optional
-        The same for a ``y`` of fields.
+        The same for a ``y`` of fields; its padding stays 0 too.
     transform : callable, optional
         Called with each batch, returns the batch that is handed out; runs ahead of the loop.
     drop_last : bool, default False
@@ -218,11 +218,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         # in a DataLoader worker: groups of a state of its own that was loaded, groups it serves
         self._groups: tuple[int, ...] | None = None
         self._serves: tuple[int, ...] = ()
-        self._scales = tuple(
-            (key, ScaleTensors(scale, channels))
-            for key, scale in (("x", recipe.x_scale), ("y", recipe.y_scale))
-            if scale is not None
-        )
+        self._scales = scales_of(recipe, channels)
         _ = self._loader  # what cannot work, such as a window that is too long, is said here and now
 
     def _arena(self) -> Any:
@@ -438,10 +434,10 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         """Yield finished batches; runs ahead of the loop."""
         raw = self._stream.batches(position, self.place, worker, groups)
         try:
-            for arrays, behind in raw:
+            for arrays, room, behind in raw:
                 batch = {key: to_tensor(value) for key, value in arrays.items()}
-                for key, scale in self._scales:
-                    scale.apply(batch, key)
+                for key, offset, scale in self._scales:
+                    scale.apply(batch[key], to_tensor(room - offset))
                 if self.device is not None:
                     batch = {key: value.to(self.device, non_blocking=True) for key, value in batch.items()}
                 numbers = behind.to_numbers()

@@ -11,7 +11,7 @@ from chunkstore.errors import ConfigError
 from chunkstore.mapped import WindowReader
 from chunkstore.provenance import Where, locate_batch
 from chunkstore.recipe import Cutting, check_plain, plan_recipe, resolve_stores
-from chunkstore.torch.tensors import ScaleTensors, to_host, to_tensor
+from chunkstore.torch.tensors import scales_of, to_host, to_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -94,11 +94,7 @@ class WindowDataset(Dataset["Sample"]):
         self.recipe = plan_recipe(resolve_stores(stores, storage_options), cutting)
         self.transform = transform
         self._reader = WindowReader(self.recipe, split=split, dtype=dtype, channels=channels, cache=cache)
-        self._scales = tuple(
-            (key, ScaleTensors(scale, channels))
-            for key, scale in (("x", self.recipe.x_scale), ("y", self.recipe.y_scale))
-            if scale is not None
-        )
+        self._scales = scales_of(self.recipe, channels)
 
     @property
     def channel_names(self) -> tuple[str, ...]:
@@ -123,9 +119,10 @@ class WindowDataset(Dataset["Sample"]):
         """
         numbers = np.asarray(ids, np.int64)
         numbers = np.where(numbers < 0, numbers + len(self), numbers)
-        batch = {key: to_tensor(value) for key, value in self._reader.read(numbers).items()}
-        for key, scale in self._scales:
-            scale.apply(batch, key)
+        arrays, room = self._reader.read(numbers)
+        batch = {key: to_tensor(value) for key, value in arrays.items()}
+        for key, offset, scale in self._scales:
+            scale.apply(batch[key], to_tensor(room - offset))
         return batch
 
     def __getitem__(self, number: int) -> Sample:

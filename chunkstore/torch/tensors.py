@@ -11,14 +11,22 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chunkstore.normalize import ChannelScale
+    from chunkstore.recipe import Recipe
 
-__all__ = ["ScaleTensors", "to_host", "to_tensor"]
+__all__ = ["ScaleTensors", "scales_of", "to_host", "to_tensor"]
 
 CACHED = 128 * 1024  # bytes that stay in a core's cache from one pass to the next
 
 
+def scales_of(recipe: Recipe, channels: str) -> tuple[tuple[str, int, ScaleTensors], ...]:
+    """Return what is scaled in a recipe's batches: key, first obs of that cut in a window, and scale."""
+    target = recipe.target.cut
+    both = ("x", 0, recipe.x_scale), ("y", target.offset if target else 0, recipe.y_scale)
+    return tuple((key, offset, ScaleTensors(scale, channels)) for key, offset, scale in both if scale)
+
+
 class ScaleTensors:
-    """A :class:`ChannelScale`, applied to batches wherever they live.
+    """A :class:`ChannelScale`, applied to windows wherever they live; padding stays 0.
 
     On the host numpy does it in the thread that makes the batch: torch would share it among threads that
     spin until all have come, which takes as much as twenty times the processor time from others.
@@ -29,9 +37,8 @@ class ScaleTensors:
         self._axis = 2 if channels == "first" else 1
         self._numbers = scale.factor, scale.shift
 
-    def apply(self, batch: dict[str, torch.Tensor], key: str) -> None:
-        """Scale ``batch[key]`` in place; padding of ``x`` stays 0."""
-        x = batch[key]
+    def apply(self, x: torch.Tensor, valid: torch.Tensor) -> None:
+        """Scale windows in place, but for what lies behind their first ``valid`` obs (int64[batch])."""
         if x.device.type == "cpu":
             self._on_host(x.numpy())
         else:
@@ -40,9 +47,9 @@ class ScaleTensors:
             )
             torch.addcmul(shift, x, factor, out=x)
         width = x.shape[self._axis]
-        if key == "x" and bool((batch["length"] < width).any()):
-            short = torch.nonzero(batch["length"] < width).flatten()
-            outside = torch.arange(width) >= batch["length"][short, None]
+        if bool((valid < width).any()):
+            short = torch.nonzero(valid < width).flatten()
+            outside = torch.arange(width) >= valid[short, None]
             outside = outside[:, None, :] if self._axis == 2 else outside[:, :, None]
             short = short.to(x.device)
             x[short] = x[short].masked_fill(outside.to(x.device), 0.0)

@@ -18,7 +18,7 @@ import chunkstore
 from chunkstore import StoreWriter
 from chunkstore.errors import ConfigError, CorruptDataError, StateError, UnknownNameError
 from chunkstore.normalize import Standardize
-from chunkstore.torch import ZarrWindowDataset
+from chunkstore.torch import WindowDataset, ZarrWindowDataset
 
 SIZES = (150, 40, 333, 8, 260, 0, 97, 512)
 KINDS = ("owl", "wren", "owl", "owl", "tit", "owl", "wren", "tit")
@@ -184,6 +184,30 @@ def test_normalising_takes_the_statistics_of_the_store_and_leaves_padding_zero(s
         inside = torch.arange(100) < plain["length"][:, None]
         assert torch.allclose(batch["x"][:, channel].double()[inside], expected[inside], atol=1e-4)
         assert not batch["x"][:, channel][~inside].any()
+
+
+@pytest.mark.parametrize(("offset", "length"), [(0, W), (W // 2, W), (W, 3)])
+def test_padding_of_a_target_stays_zero_where_it_is_scaled(offset, length):
+    with StoreWriter("memory://room", fields={"x": "f4"}, overwrite=True) as out:
+        for number, size in enumerate((60, W + 2, W - 4, 5)):
+            out.write(f"s{number}", {"x": np.arange(size) + 7}, labels={"room": f"kitchen {number}"})
+    cut = {"targets": "x", "target_offset": offset, "target_length": length}
+    options = {"short": "pad", "stride": 5, "labels": "room"} | cut
+    plain = WindowDataset("memory://room", W, **options)
+    scaled = WindowDataset("memory://room", W, normalize="store", normalize_targets="store", **options)
+    (scale,) = scaled.recipe.y_scale.factor
+    (shift,) = scaled.recipe.y_scale.shift
+    want = plain.batch(range(len(plain)))["y"].numpy()
+    want = np.where(want == 0, 0, want * scale + shift)
+    got = scaled.batch(range(len(scaled)))
+    assert np.allclose(got["y"], want, atol=1e-5)
+    assert (got["room"] == got["sequence"]).all()
+    served = ZarrWindowDataset(
+        "memory://room", W, batch_size=len(want), normalize_targets="store", shuffle=False, **options
+    )
+    batch = next(iter(served))
+    assert np.allclose(batch["y"], want, atol=1e-5)
+    assert (batch["room"] == batch["sequence"]).all()
 
 
 def test_a_transform_makes_the_batch_that_is_handed_out(store):

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
     from chunkstore.windows import WindowSpec
 
-__all__ = ["all_fields", "check_fields", "out_dtype", "scale_of", "target_cuts"]
+__all__ = ["all_fields", "batch_dtype", "check_fields", "out_dtype", "scale_of", "target_cuts"]
+
+
+#: what a batch of a loader has besides its targets
+OWN_KEYS = frozenset({"x", "sequence", "start", "length", "room", "store", "group", "draws", "repeated"})
 
 
 def all_fields(store: Any) -> tuple[str, ...]:
@@ -47,6 +51,8 @@ def target_cuts(targets: Cut | Sequence[str] | Mapping[str, Cut] | None, length:
     if isinstance(targets, Cut):
         return {"y": targets}
     if isinstance(targets, Mapping):
+        if taken := sorted(OWN_KEYS & set(targets)):
+            raise ConfigError(f"targets cannot be named {', '.join(taken)}: batches have that key already")
         return dict(targets)
     return {"y": Cut((targets,) if isinstance(targets, str) else tuple(targets), 0, length)}
 
@@ -68,10 +74,32 @@ def check_fields(stores: Sequence[Any], names: Sequence[str]) -> None:
                 )
 
 
+def batch_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the dtype that windows are cut in.
+
+    Raises
+    ------
+    ConfigError
+        If numpy knows no such dtype, or it holds anything but numbers of this machine.
+
+    Examples
+    --------
+    >>> batch_dtype("float32")
+    dtype('float32')
+    """
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except TypeError as error:
+        raise ConfigError(f"numpy has no dtype {dtype!r}; use 'float32', say, or None") from error
+    if found.kind not in "biufc" or not found.isnative or found in (np.longdouble, np.clongdouble):
+        raise ConfigError(f"windows cannot be cut as {found.str!r}; use 'float32', say, or None")
+    return found
+
+
 def out_dtype(stores: Sequence[Any], names: Sequence[str], dtype: DTypeLike | None) -> np.dtype[Any]:
     """Return the dtype of a batch: as asked for, or what numpy promotes the fields to."""
     if dtype is not None:
-        return np.dtype(dtype)
+        return batch_dtype(dtype)
     common: np.dtype[Any] = np.result_type(*[stores[0].fields[n].np_dtype for n in names])
     return common
 

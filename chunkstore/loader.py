@@ -29,7 +29,7 @@ from chunkstore.errors import ConfigError, CorruptDataError, MemoryLimitError
 from chunkstore.gather import cut_rows, cut_windows, places_of
 from chunkstore.layout import parse_bytes
 from chunkstore.nulls import resident_dtypes, with_nan
-from chunkstore.numbers import whole_number
+from chunkstore.numbers import whole_number, whole_numbers
 from chunkstore.permute import derive_key, sides
 from chunkstore.resident import Counters, Residency, Session
 from chunkstore.rows import (
@@ -45,7 +45,7 @@ from chunkstore.rows import (
 )
 from chunkstore.sampling import n_draws, parse_sampling, population
 from chunkstore.schedule import ORDER_VERSION, Blocks, EpochSchedule, group_offsets
-from chunkstore.state import Position, Rotation
+from chunkstore.state import Position, Rotation, epoch_number
 from chunkstore.targets import Cut
 from chunkstore.windows import WindowIndex, WindowSpec, with_horizon
 
@@ -174,7 +174,11 @@ class WindowLoader:
             raise ConfigError(f"channels={channels!r} is not known; use 'first' or 'last'")
         if on_bad_chunk not in ("raise", "skip"):
             raise ConfigError(f"on_bad_chunk={on_bad_chunk!r} is not known; use 'raise' or 'skip'")
-        names = tuple(fields) if fields is not None else all_fields(self.stores[0])
+        names = (
+            (fields,)
+            if isinstance(fields, str)
+            else tuple(all_fields(self.stores[0]) if fields is None else fields)
+        )
         self.cuts = {"x": Cut(names, 0, window.length)} | target_cuts(targets, window.length)
         self.field_names = tuple(dict.fromkeys(n for cut in self.cuts.values() for n in cut.fields))
         check_fields(self.stores, self.field_names)
@@ -225,11 +229,14 @@ class WindowLoader:
 
     def n_draws(self, group: int = 0) -> int:
         """Return the draws of one lane group in an epoch, of all ranks together."""
+        group = whole_number("group", group, 0)
+        if group >= self.lane_groups:
+            raise ConfigError(f"group {group} is not one of {self.lane_groups} lane groups")
         return int(self.group_first[group + 1] - self.group_first[group])
 
     def n_batches(self, rank: int = 0, world_size: int = 1) -> int:
         """Return the batches of an epoch; the same for every rank, by arithmetic alone."""
-        del rank
+        _, world_size = _rank_of(rank, world_size)
         return self._rotation(world_size).count(Position.start(0, self.lane_groups))
 
     @property
@@ -269,7 +276,7 @@ class WindowLoader:
 
     def schedule(self, epoch: int) -> EpochSchedule:
         """Return the order of an epoch."""
-        return self.order(epoch)[1]
+        return self.order(epoch_number(epoch))[1]
 
     # ---- set up
 
@@ -415,23 +422,33 @@ class WindowLoader:
         Raises
         ------
         ConfigError
-            If lanes cannot be shared by the ranks, or a newer iteration took over.
+            If lanes cannot be shared by the ranks, an argument is out of its range, or a newer iteration took
+            over.
         CorruptDataError
             At the batch that needs a chunk which cannot be read.
         ForkError
             In a forked child of the process that made the loader.
         """
-        epoch, rank = whole_number("epoch", epoch), whole_number("rank", rank)
-        world_size = whole_number("world_size", world_size, 1)
-        if not 0 <= rank < world_size:
-            raise ConfigError(f"rank {rank} is not one of {world_size} ranks")
-        serve = tuple(range(self.lane_groups)) if groups is None else tuple(groups)
-        drawn = tuple(start_draws) if start_draws is not None else (0,) * self.lane_groups
-        if len(drawn) != self.lane_groups or not set(serve) <= set(range(self.lane_groups)):
+        epoch = epoch_number(epoch)
+        rank, world_size = _rank_of(rank, world_size)
+        every = range(self.lane_groups)
+        serve = tuple(every) if groups is None else tuple(whole_numbers("groups", groups).tolist())
+        drawn = (0,) * len(every)
+        if start_draws is not None:
+            drawn = tuple(whole_numbers("start_draws", start_draws, 0).tolist())
+        first_group = whole_number("first_group", first_group)
+        if (
+            len(drawn) != len(every)
+            or any(d > self.n_draws(g) for g, d in zip(every, drawn, strict=True))
+            or len({*serve, first_group} & set(every)) < len({*serve, first_group})
+            or len(set(serve)) < len(serve)
+        ):
             raise ConfigError(
-                f"start_draws {drawn} and groups {serve} do not fit {self.lane_groups} lane groups"
+                f"start_draws {drawn}, groups {serve} and first_group {first_group} do not fit "
+                f"{self.lane_groups} lane groups of {[self.n_draws(g) for g in every][:8]} draws"
             )
-        return self._iterate(epoch, rank, world_size, serve, Position(epoch, first_group, drawn), start_batch)
+        skip = whole_number("start_batch", start_batch, 0)
+        return self._iterate(epoch, rank, world_size, serve, Position(epoch, first_group, drawn), skip)
 
     def _iterate(  # noqa: PLR0917 - all of them, from one place
         self, epoch: int, rank: int, world_size: int, serve: tuple[int, ...], position: Position, skip: int
@@ -574,6 +591,13 @@ class WindowLoader:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_residency": None, "_schedules": {}, "_stacks": {}}
+
+
+def _rank_of(rank: int, world_size: int) -> tuple[int, int]:
+    rank, world_size = whole_number("rank", rank), whole_number("world_size", world_size, 1)
+    if not 0 <= rank < world_size:
+        raise ConfigError(f"rank {rank} is not one of {world_size} ranks")
+    return rank, world_size
 
 
 def capacity_of(plan: Plan, schedule: EpochSchedule, groups: int, world_size: int) -> int:

@@ -25,6 +25,7 @@ from chunkstore.errors import (
     UnknownNameError,
 )
 from chunkstore.metadata import RootInfo, parse_root
+from chunkstore.numbers import whole_number, whole_numbers
 from chunkstore.places import open_place
 from chunkstore.reader import ABSENT, ArrayReader, IndexCache, read_plain
 from chunkstore.segments import check_ranges
@@ -267,14 +268,25 @@ class OpenStore:
             If stored bytes are damaged or missing.
         """
         meta = self._array(field)
-        self._check_range(start, stop)
+        start, stop = self._check_range(start, stop)
         out = np.empty((stop - start, *meta.shape[1:]), dtype=meta.dtype)
         self.read_into(field, start, stop, out)
         return out
 
-    def _check_range(self, start: int, stop: int) -> None:
+    def _check_range(self, start: int, stop: int) -> tuple[int, int]:
+        start, stop = whole_number("start", start), whole_number("stop", stop)
         if not 0 <= start <= stop <= self.n_obs:
             raise ConfigError(f"store {self.url}: obs [{start}, {stop}) is not inside [0, {self.n_obs})")
+        return start, stop
+
+    def _check_out(self, meta: ArrayMeta, start: int, stop: int, out: Any) -> None:
+        shape = (stop - start, *meta.shape[1:])
+        if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != meta.dtype:
+            given = f"{out.dtype}{list(out.shape)}" if isinstance(out, np.ndarray) else type(out).__name__
+            raise ConfigError(
+                f"field {meta.name!r}: out is {given}, the range [{start}, {stop}) needs an array "
+                f"{meta.dtype}{list(shape)}"
+            )
 
     def read_into(self, field: str, start: int, stop: int, out: NDArray[Any]) -> None:
         """Decode obs [start, stop) of a field straight into ``out``.
@@ -290,13 +302,8 @@ class OpenStore:
             [stop - start] or [stop - start, items], of the field's dtype; contiguous is fastest.
         """
         meta = self._array(field)
-        self._check_range(start, stop)
-        shape = (stop - start, *meta.shape[1:])
-        if out.shape != shape or out.dtype != meta.dtype:
-            raise ConfigError(
-                f"field {field!r}: out is {out.dtype}{list(out.shape)}, "
-                f"the range needs {meta.dtype}{list(shape)}"
-            )
+        start, stop = self._check_range(start, stop)
+        self._check_out(meta, start, stop, out)
         if start == stop:
             return
         self._check_process()
@@ -330,15 +337,12 @@ class OpenStore:
         array([[0, 1, 2], [6, 7, 8]], dtype=int32)
         """
         meta = self._array(field)
-        begin = np.asarray(starts, dtype=np.int64).tolist()
-        end = np.asarray(stops, dtype=np.int64).tolist()
+        begin, end = whole_numbers("starts", starts).tolist(), whole_numbers("stops", stops).tolist()
+        if not len(begin) == len(end) == len(outs):
+            raise ConfigError(f"{len(begin)} starts, {len(end)} stops and {len(outs)} outs do not fit")
         for start, stop, out in zip(begin, end, outs, strict=True):
             self._check_range(start, stop)
-            if out.shape != (stop - start, *meta.shape[1:]) or out.dtype != meta.dtype:
-                raise ConfigError(
-                    f"field {field!r}: an output is {out.dtype}{list(out.shape)}, "
-                    f"range [{start}, {stop}) needs {meta.dtype}"
-                )
+            self._check_out(meta, start, stop, out)
         self._check_process()
         if not direct_works(meta):
             for start, stop, out in zip(begin, end, outs, strict=True):
@@ -375,6 +379,9 @@ class OpenStore:
     def stored_bytes(self, field: str, shard: int) -> NDArray[np.int64]:
         """Return the stored bytes of each chunk of a shard, int64[chunks]; 0 where it is not stored."""
         meta = self._array(field)
+        shard = whole_number("shard", shard)
+        if not 0 <= shard < self.layout.n_shards:
+            raise ConfigError(f"store {self.url}: shard {shard} is not one of {self.layout.n_shards}")
         found = self._reader(field).shard(shard)
         if found is None:
             return np.zeros(meta.chunks_per_shard, dtype=np.int64)

@@ -19,6 +19,7 @@ import numpy as np
 from numba import njit
 
 from chunkstore.errors import ConfigError
+from chunkstore.numbers import whole_number, whole_numbers
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -210,7 +211,7 @@ class Permutation:
 
     def __call__(self, x: int) -> int:
         """Return the image of one value."""
-        return int(self.apply(np.array([x]))[0])
+        return int(self.apply([x])[0])
 
     def apply(self, x: ArrayLike) -> NDArray[np.int64]:
         """Return the images of an array of values, int64, of the same shape."""
@@ -221,7 +222,7 @@ class Permutation:
         return self._run(_invert, x)
 
     def _run(self, kernel: Any, x: ArrayLike) -> NDArray[np.int64]:
-        values = np.ascontiguousarray(x, dtype=np.int64)
+        values = np.ascontiguousarray(whole_numbers("values", x))
         if values.size and (int(values.min()) < 0 or int(values.max()) >= self.n):
             raise IndexError(f"values {values.min()} to {values.max()} are not all within range({self.n})")
         out = np.empty(values.size, np.int64)
@@ -242,7 +243,7 @@ def permutation(n: int, key: int | tuple[int | str, ...]) -> Permutation:
     Raises
     ------
     ConfigError
-        If ``n`` is outside its range.
+        If ``n`` is outside its range, or a number is no whole one.
 
     Examples
     --------
@@ -252,6 +253,9 @@ def permutation(n: int, key: int | tuple[int | str, ...]) -> Permutation:
     >>> p.inverse(p.apply([3, 1, 4])).tolist()
     [3, 1, 4]
     """
+    n = whole_number("n", n)
     if not 1 <= n <= MAX_N:
         raise ConfigError(f"a permutation has 1 to 2**48 values, got {n}")
-    return Permutation(int(n), derive_key(*key) if isinstance(key, tuple) else int(key) % 2**64)
+    if isinstance(key, tuple):
+        return Permutation(n, derive_key(*[p if isinstance(p, str) else whole_number("key", p) for p in key]))
+    return Permutation(n, whole_number("key", key) % 2**64)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from chunkstore.channels import batch_dtype
 from chunkstore.errors import ConfigError, UnknownNameError
 from chunkstore.labels import LabelColumn, balance_weights, label_column
 from chunkstore.normalize import ChannelScale, channel_scale
@@ -125,14 +126,12 @@ def check_plain(dtype: Any, transform: Any, **numbers: Any) -> None:
     Raises
     ------
     ConfigError
-        If one of ``numbers`` is no whole number, numpy has no such dtype, or the transform cannot be called.
+        If one of ``numbers`` is no whole number, no window has such a dtype, or the transform is no function.
     """
     for name, value in numbers.items():
         whole_number(name, value)
-    try:
-        np.dtype(dtype)
-    except TypeError as error:
-        raise ConfigError(f"numpy has no dtype {dtype!r}; use 'float32', say, or None") from error
+    if dtype is not None:
+        batch_dtype(dtype)
     if transform is not None and not callable(transform):
         raise ConfigError(f"transform must be a function of a batch, got {transform!r}")
 
@@ -181,7 +180,6 @@ def plan_recipe(stores: tuple[ChunkStore, ...], cutting: Cutting) -> Recipe:
             f"a label named {', '.join(sorted(clash))} would hide that key of the batch; "
             "rename the column in the store"
         )
-    floats = cutting.dtype is not None and np.dtype(cutting.dtype).kind == "f"
     return Recipe(
         stores=stores,
         window=WindowSpec(
@@ -195,8 +193,8 @@ def plan_recipe(stores: tuple[ChunkStore, ...], cutting: Cutting) -> Recipe:
         target=target,
         labels=carried,
         y_labels=tuple(label_column(tables, name) for name in target.labels),
-        x_scale=_scale(cutting.normalize, stores, names, scaled=floats),
-        y_scale=_scale(cutting.normalize_targets, stores, cut_fields, scaled=floats) if cut_fields else None,
+        x_scale=_scale(cutting.normalize, stores, names, cutting.dtype),
+        y_scale=_scale(cutting.normalize_targets, stores, cut_fields, cutting.dtype) if cut_fields else None,
     )
 
 
@@ -293,11 +291,13 @@ def _check_field(stores: tuple[ChunkStore, ...], name: str) -> None:
 
 
 def _scale(
-    normalize: Any, stores: tuple[ChunkStore, ...], fields: Sequence[str], *, scaled: bool
+    normalize: Any, stores: tuple[ChunkStore, ...], fields: Sequence[str], dtype: Any
 ) -> ChannelScale | None:
     if normalize is None or normalize is False:
         return None
-    if not scaled and any(s.fields[f].np_dtype.kind != "f" for s in stores for f in fields):
+    scaled = dtype is not None
+    dtypes = [np.dtype(dtype)] if scaled else [s.fields[f].np_dtype for s in stores for f in fields]
+    if any(one.kind != "f" for one in dtypes):
         raise ConfigError("normalize needs floats; leave dtype at 'float32', or normalise in transform")
     statistics = []
     if normalize is True or isinstance(normalize, str):

@@ -491,6 +491,8 @@ class Session:
                     failed = next((job for job in jobs if job.error is not None), None)
                     if failed is not None:
                         assert failed.error is not None
+                        if isinstance(failed.error, MemoryError):
+                            raise failed.error  # says nothing about the store
                         raise r.explain(failed, failed.error) from failed.error
                     del self._waits[i]
                     self._ready += 1

@@ -37,6 +37,7 @@ class PerSequence:
             raise ConfigError(
                 f"per_sequence draws a whole number of windows of each sequence, at least 1, got {self.n!r}"
             )
+        object.__setattr__(self, "n", int(self.n))
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +58,7 @@ class Weighted:
             isinstance(self.n, bool) or not isinstance(self.n, (int, np.integer)) or self.n < 1
         ):
             raise ConfigError(f"an epoch has a whole number of draws, at least 1, got n={self.n!r}")
+        object.__setattr__(self, "n", None if self.n is None else int(self.n))
 
 
 Sampling = Literal["all"] | PerSequence | Weighted

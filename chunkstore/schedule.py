@@ -30,7 +30,8 @@ from numba import njit
 
 from chunkstore.dealing import Pieces, crowding, deal, new_blocks
 from chunkstore.errors import ConfigError
-from chunkstore.permute import TILE, derive_key, mix_keys, permute_many, permute_tile, sides, tile
+from chunkstore.numbers import whole_number, whole_numbers
+from chunkstore.permute import MAX_N, TILE, derive_key, mix_keys, permute_many, permute_tile, sides, tile
 from chunkstore.visits import integers, plan_visits
 
 if TYPE_CHECKING:
@@ -155,11 +156,12 @@ class EpochSchedule:
         lane_groups: int = 1,
         shuffle: bool = True,
     ) -> None:
-        counts = np.asarray(counts, np.int64)
-        if lanes < 1 or passes < 1 or lane_groups < 1:
-            raise ConfigError(
-                f"lanes ({lanes}), passes ({passes}) and lane_groups ({lane_groups}) must be at least 1"
-            )
+        counts = whole_numbers("counts", counts, 0)
+        lanes, passes = whole_number("lanes", lanes, 1), whole_number("passes", passes, 1)
+        lane_groups = whole_number("lane_groups", lane_groups, 1)
+        key = whole_number("key", key)
+        if counts.sum(dtype=np.float64) > MAX_N:
+            raise ConfigError(f"an epoch has at most 2**48 draws, got {counts.sum(dtype=np.float64):.4g}")
         if lanes % lane_groups:
             raise ConfigError(f"lanes ({lanes}) must be a multiple of lane_groups ({lane_groups})")
         self.counts = counts
@@ -247,7 +249,7 @@ class EpochSchedule:
         piece : int64 array
             Index of the piece it belongs to.
         """
-        draws = np.asarray(draws, np.int64)
+        draws = whole_numbers("draws", draws)
         if draws.size and (int(draws.min()) < 0 or int(draws.max()) >= self.n_draws):
             raise IndexError(f"draws {draws.min()} to {draws.max()} are not all in range({self.n_draws})")
         cursor = cursor or self.cursor()
@@ -299,8 +301,14 @@ class EpochSchedule:
         Raises
         ------
         ConfigError
-            If the lanes of a group cannot be shared evenly by the ranks.
+            If the lanes of a group cannot be shared evenly by the ranks, or there is no such group or rank.
         """
+        group, start = whole_number("group", group, 0), whole_number("start", start, 0)
+        rank, world_size = whole_number("rank", rank, 0), whole_number("world_size", world_size, 1)
+        if group >= self.lane_groups or rank >= world_size:
+            raise ConfigError(
+                f"group {group} is not one of {self.lane_groups}, or rank {rank} not one of {world_size}"
+            )
         per = self.lanes_per_group
         low, high = self._lane_first[group * per], self._lane_first[(group + 1) * per]
         pieces = np.arange(low, high, dtype=np.int32 if high < 2**31 else np.int64)
@@ -348,7 +356,7 @@ def _in_order(first: NDArray[np.int64], group_first: NDArray[np.int64]) -> Piece
     lane = np.searchsorted(group_first, begin, side="right") - 1
     block = np.searchsorted(first, begin, side="right") - 1
     pieces = Pieces(lane, begin - group_first[lane], block, begin - first[block], count)
-    kind = integers(len(first), int(np.diff(group_first).max()))
+    kind = integers(len(first), int(np.diff(group_first).max()), int(np.diff(first).max(initial=0)))
     return Pieces(*(column.astype(kind) for column in pieces))
 
 

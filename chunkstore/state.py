@@ -10,16 +10,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from chunkstore.errors import StateError
+from chunkstore.errors import ConfigError, StateError
 from chunkstore.numbers import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["Position", "Rotation", "make_state", "read_state"]
+__all__ = ["Position", "Rotation", "epoch_number", "make_state", "read_state"]
 
+MOST_EPOCHS = 2**31  # which workers are told beside other things
 FORMAT = "chunkstore-training-state"
 VERSION = 1
+
+
+def epoch_number(epoch: int) -> int:
+    """Return an epoch as an int.
+
+    Raises
+    ------
+    ConfigError
+        If it is no whole number from 0 on, or 2**31 or more.
+    """
+    number = whole_number("epoch", epoch, 0)
+    if number >= MOST_EPOCHS:
+        raise ConfigError(f"epoch must be less than 2**31, got {number}")
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +248,7 @@ def read_state(
         epoch, turn, *drawn = (
             whole_number("it", n) for n in (state["epoch"], state["turn"], *state["drawn"])
         )
-        position = Position(epoch, turn, tuple(drawn))
+        position = Position(epoch_number(epoch), turn, tuple(drawn))
         groups = None if workers is None else tuple(whole_number("it", g) for g in state["groups"])
     except (KeyError, TypeError, ValueError) as err:
         raise StateError(

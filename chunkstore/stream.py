@@ -18,6 +18,7 @@ import numpy as np
 from chunkstore.distributed import find_worker
 from chunkstore.errors import ConfigError, CorruptDataError, StateError
 from chunkstore.layout import parse_bytes
+from chunkstore.numbers import whole_number
 from chunkstore.rows import RowPlanner
 from chunkstore.sampling import parse_sampling
 from chunkstore.schedule import ORDER_VERSION
@@ -65,10 +66,13 @@ class Order:
     """``"raise"`` or ``"skip"``."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.batch_size, bool) or int(self.batch_size) < 1:
-            raise ConfigError(f"batch_size must be 1 or more, got {self.batch_size}")
-        if int(self.lane_groups) < 1:
-            raise ConfigError(f"lane_groups must be 1 or more, got {self.lane_groups}")
+        # numpy's numbers and truths cannot be written as JSON
+        for name, least in (("batch_size", 1), ("lane_groups", 1), ("seed", None)):
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), least))
+        for name in ("shuffle", "drop_last"):
+            if not isinstance(given := getattr(self, name), (bool, np.bool_)):
+                raise ConfigError(f"{name} must be True or False, got {given!r}")
+            object.__setattr__(self, name, bool(given))
 
 
 class _Draws(NamedTuple):
@@ -349,6 +353,8 @@ def _digest(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     """Return a JSON value that stands for ``value``: itself where it is short, else its digest."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     if isinstance(value, np.ndarray):

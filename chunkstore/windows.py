@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 from chunkstore.errors import ConfigError
+from chunkstore.numbers import whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["WindowIndex", "WindowPlaces", "WindowSpec"]
 
 Short = Literal["drop", "pad", "error"]
+MOST = 2**60  # obs, of anything: so that sums stay below 2**63
 
 
 class SegmentArrays(Protocol):
@@ -74,6 +76,10 @@ class WindowSpec:
             raise ConfigError(
                 f"length, stride and horizon of a window are whole numbers of obs, got {lengths}"
             )
+        for name in ("length", "stride", "horizon"):
+            object.__setattr__(
+                self, name, int(getattr(self, name))
+            )  # numpy's numbers look and travel otherwise
         if self.length < 1 or self.stride < 1 or self.horizon < 0:
             raise ConfigError(
                 f"a window of length {self.length}, stride {self.stride} and horizon {self.horizon} cannot "
@@ -84,6 +90,13 @@ class WindowSpec:
         whole = isinstance(self.phase, (int, np.integer)) and not isinstance(self.phase, bool)
         if self.phase != "random" and not (whole and self.phase >= 0):
             raise ConfigError(f"phase={self.phase!r} is not known; use a number of obs from 0, or 'random'")
+        if whole:
+            object.__setattr__(self, "phase", int(self.phase))
+        most = max(self.span, self.stride, int(self.phase) if whole else 0)
+        if most > MOST:
+            raise ConfigError(
+                f"a window of {most} obs or steps of as many fit into no store; give 2**60 at most"
+            )
 
     @property
     def span(self) -> int:
@@ -228,7 +241,7 @@ class WindowIndex:
         WindowPlaces
             Store, sequence, start and room of each.
         """
-        ids = np.asarray(ids, np.int64)
+        ids = whole_numbers("window ids", ids)
         if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= self.n_windows):
             raise IndexError(f"window ids {ids.min()} to {ids.max()} are not all in range({self.n_windows})")
         at = self.segment_of(ids)
@@ -241,7 +254,7 @@ class WindowIndex:
 
     def ids_of(self, store: ArrayLike, start: ArrayLike) -> NDArray[np.int64]:
         """Return the ids of the windows that start there, -1 where none does; int64, same shape."""
-        store, start = np.broadcast_arrays(np.asarray(store, np.int64), np.asarray(start, np.int64))
+        store, start = np.broadcast_arrays(whole_numbers("store", store), whole_numbers("start", start))
         if not len(self.start):
             return np.full(start.shape, -1, np.int64)
         at = self._segment_at(store, start)
@@ -254,7 +267,7 @@ class WindowIndex:
 
     def count_before(self, store: ArrayLike, obs: ArrayLike) -> NDArray[np.int64]:
         """Return how many windows start before ``obs`` of ``store``: the id of the first that does not."""
-        store, obs = np.broadcast_arrays(np.asarray(store, np.int64), np.asarray(obs, np.int64))
+        store, obs = np.broadcast_arrays(whole_numbers("store", store), whole_numbers("obs", obs))
         if not len(self.start):
             return np.zeros(obs.shape, np.int64)
         at = self._segment_at(store, obs - 1)

@@ -23,7 +23,7 @@ from chunkstore.errors import ConfigError, ForkError, StateError
 from chunkstore.numbers import whole_number
 from chunkstore.provenance import Where, locate_batch
 from chunkstore.recipe import Cutting, check_plain, chosen_sampling, plan_recipe, resolve_stores
-from chunkstore.state import Position, Rotation, make_state, read_state
+from chunkstore.state import Position, Rotation, epoch_number, make_state, read_state
 from chunkstore.stream import Order, WindowStream
 from chunkstore.torch.device import DeviceArena, torch_device
 from chunkstore.torch.tensors import scales_of, to_host, to_tensor
@@ -108,7 +108,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
     normalize_targets : optional
         The same for a ``y`` of fields; its padding stays 0 too.
     transform : callable, optional
-        Called with each batch, returns the batch that is handed out; runs ahead of the loop.
+        Called with each batch, a dict, returns the dict that is handed out; runs ahead of the loop.
     drop_last : bool, default False
         Leave out a last batch that is not full. Otherwise it is short, and of the same length on
         every rank: rows that are missing are repeated and marked.
@@ -189,8 +189,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
             normalize=normalize,
             normalize_targets=normalize_targets,
         )
-        numbers = {"batch_size": batch_size, "seed": seed, "lane_groups": lane_groups}
-        check_plain(dtype, transform, **numbers, ahead=0 if ahead == "auto" else ahead)
+        check_plain(dtype, transform)
         self.device = torch_device(device)
         recipe = plan_recipe(resolve_stores(stores, storage_options), cutting)
         order = Order(
@@ -208,12 +207,12 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         )
         self.recipe = recipe
         self.transform = transform
-        self.ahead = ahead
+        self.ahead = ahead if ahead == "auto" else whole_number("ahead", ahead, 0)
         self.axes = channels
         self._given = (rank, world_size)
         self._place: Place | None = None
         self._stream = WindowStream(recipe, order, dtype=dtype, channels=channels, arena=self._arena())
-        self._clock = EpochClock(lane_groups)
+        self._clock = EpochClock(order.lane_groups)
         self._consumed = Passed()  # position behind the last batch that was handed out
         # in a DataLoader worker: groups of a state of its own that was loaded, groups it serves
         self._groups: tuple[int, ...] | None = None
@@ -295,7 +294,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         return locate_batch(self.recipe.stores, {k: to_host(batch[k]) for k in _PROVENANCE if k in batch})
 
     def peek(self) -> Batch:
-        """Return the first batch of the epoch to come, without beginning it."""
+        """Return the first batch of the epoch to come, without beginning it; ends an iteration under way."""
         self._refuse_fork()
         position = Position.start(self._clock.upcoming.epoch, self._stream.order.lane_groups)
         made = self._make(position, None, None)
@@ -313,7 +312,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration serve ``epoch``, from its start or from where a loaded state stands."""
-        self._clock.set_epoch(whole_number("epoch", epoch))
+        self._clock.set_epoch(epoch_number(epoch))
 
     def state_dict(self, batch: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return where training stands, as a few JSON values.
@@ -333,6 +332,8 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         """
         worker = find_worker()
         if batch is not None:
+            if "position" not in batch:
+                raise StateError("this batch has no 'position'; pass one as this dataset handed it out")
             position = Position.from_numbers(to_host(batch["position"]).tolist())
             if position.turn == _NOT_WHOLE:
                 raise StateError(
@@ -459,6 +460,11 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
         except Exception as error:
             error.add_note(f"in the transform of a batch with windows of {self.where(batch)}")
             raise
+        if not hasattr(batch, "setdefault"):
+            raise ConfigError(
+                f"transform returned {type(batch).__name__} where the batch is expected, a dict: put what it "
+                "makes under names of its own, and return the batch"
+            )
         batch.setdefault("position", position)
         return batch
 

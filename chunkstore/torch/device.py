@@ -41,8 +41,8 @@ def torch_device(device: str | int | torch.device | None) -> torch.device | None
     if device is None:
         return None
     try:
-        found = torch.device(device)
-        torch.empty(1, device=found)
+        probe = torch.zeros(1, device=torch.device(device))
+        probe.cpu()  # "meta" takes tensors, but no values
     except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
         there = ["'cpu'", *(f"'cuda:{n}'" for n in range(torch.cuda.device_count()))]
         why = str(error).strip().partition("\n")[0]
@@ -50,7 +50,7 @@ def torch_device(device: str | int | torch.device | None) -> torch.device | None
             f"device={device!r} cannot hold tensors here; give one that this machine has "
             f"({', '.join(there)}), or leave device out. torch says: {why[:200]}"
         ) from error
-    return found
+    return probe.device  # with its number: threads that make batches may have another current device
 
 
 class DeviceArena:
@@ -141,7 +141,9 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
 def put_ahead(
     batches: Iterator[dict[str, torch.Tensor]], device: torch.device
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Yield batches on a device, but for ``position``; on a GPU the next one is copied beside the step.
+    """Yield batches on a device, but for ``position`` and what is no tensor.
+
+    On a GPU the next batch is copied beside the step.
 
     Examples
     --------
@@ -151,13 +153,13 @@ def put_ahead(
     """
     if device.type != "cuda":
         for batch in batches:
-            yield {k: v if k == "position" else v.to(device) for k, v in batch.items()}
+            yield {k: v.to(device) if _moves(k, v) else v for k, v in batch.items()}
         return
     side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def put(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         with torch.cuda.stream(side):
-            return {k: v if k == "position" else v.to(device, non_blocking=True) for k, v in batch.items()}
+            return {k: v.to(device, non_blocking=True) if _moves(k, v) else v for k, v in batch.items()}
 
     ready: dict[str, torch.Tensor] | None = None
     for batch in batches:
@@ -166,8 +168,12 @@ def put_ahead(
             yield ready
         torch.cuda.current_stream(device).wait_stream(side)
         for key, value in coming.items():
-            if key != "position":
+            if _moves(key, value):
                 value.record_stream(torch.cuda.current_stream(device))
         ready = coming
     if ready is not None:
         yield ready
+
+
+def _moves(key: str, value: Any) -> bool:
+    return key != "position" and isinstance(value, torch.Tensor)

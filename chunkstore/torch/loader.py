@@ -9,14 +9,14 @@ import torch
 from torch.utils.data import DataLoader
 
 from chunkstore.errors import ConfigError
+from chunkstore.numbers import whole_number
 from chunkstore.state import Position, make_state
+from chunkstore.torch.dataset import ZarrWindowDataset
 from chunkstore.torch.device import put_ahead, torch_device
 from chunkstore.torch.transport import forget_gone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from chunkstore.torch.dataset import ZarrWindowDataset
 
     Batch = dict[str, torch.Tensor]
 
@@ -72,8 +72,14 @@ class TrainingLoader(DataLoader["Batch"]):
         device: str | torch.device | None = None,
         **options: Any,
     ) -> None:
+        if not isinstance(dataset, ZarrWindowDataset):
+            raise ConfigError(
+                f"a TrainingLoader reads a ZarrWindowDataset, got {type(dataset).__name__}; others are for "
+                "torch's DataLoader"
+            )
         if options.pop("batch_size", None) is not None:
             raise ConfigError("batch_size belongs to the dataset, which makes ready batches; set it there")
+        num_workers = whole_number("num_workers", num_workers, 0)
         if num_workers:
             # a worker that computes in Python sends late: with four batches on their way none waits
             options.setdefault("prefetch_factor", 4 if _batch_bytes(dataset) <= SMALL_BATCH else 2)
@@ -131,7 +137,7 @@ class TrainingLoader(DataLoader["Batch"]):
     @property
     def _windows(self) -> ZarrWindowDataset:
         dataset: Any = self.dataset
-        return dataset  # type: ignore[no-any-return]  # checked by its use in __init__
+        return dataset  # type: ignore[no-any-return]  # checked in __init__
 
 
 def _batch_bytes(dataset: ZarrWindowDataset) -> int:
@@ -143,7 +149,13 @@ def _context(name: Any) -> Any:
     """Return the start method by name; a fork server that has imported us starts workers in no time."""
     if not isinstance(name, str):
         return name
-    context = multiprocessing.get_context(name)
+    try:
+        context = multiprocessing.get_context(name)
+    except ValueError as error:
+        known = ", ".join(multiprocessing.get_all_start_methods())
+        raise ConfigError(
+            f"multiprocessing_context={name!r} is none here; this system has {known}"
+        ) from error
     if name == "forkserver":
         context.set_forkserver_preload(["__main__", "chunkstore.torch", "chunkstore.loader"])
     return context

@@ -9,6 +9,7 @@ from torch.utils.data import Dataset
 
 from chunkstore.errors import ConfigError
 from chunkstore.mapped import WindowReader
+from chunkstore.numbers import whole_numbers
 from chunkstore.provenance import Where, locate_batch
 from chunkstore.recipe import Cutting, check_plain, plan_recipe, resolve_stores
 from chunkstore.torch.tensors import scales_of, to_host, to_tensor
@@ -117,7 +118,9 @@ class WindowDataset(Dataset["Sample"]):
         IndexError
             If a number is not in ``range(-len(self), len(self))``.
         """
-        numbers = np.asarray(ids, np.int64)
+        numbers = whole_numbers("numbers of windows", ids)
+        if numbers.ndim != 1:
+            raise ConfigError(f"numbers of windows must be a flat sequence, got shape {numbers.shape}")
         numbers = np.where(numbers < 0, numbers + len(self), numbers)
         arrays, room = self._reader.read(numbers)
         batch = {key: to_tensor(value) for key, value in arrays.items()}

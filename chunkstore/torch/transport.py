@@ -35,6 +35,7 @@ HEAD = 64  # bytes before the contents of a slot; the first says whether the rec
 LEASED = 3  # slots of one worker whose contents may be used where they lie, of any size
 LEASED_SMALL = 8  # as many where they are small
 LEASED_BYTES = 12 << 20  # bytes of all of them together, up to which they are small
+SLOTS = 64  # of one worker, more only while all are in use: batches may grow and grow
 SCHEMAS = 64  # kinds of batches that sender and receiver know by number
 ALIGN = 16  # bytes; small tensors begin at multiples of it
 
@@ -128,11 +129,22 @@ class _Slots:
                 if slot.size >= size and (found is None or slot.size < found.size) and slot.free:
                     found = slot
             if found is None:
-                found = _Slot(len(self.slots), size)
-                self.slots.append(found)
-                self._by_place[found.look.place] = found
+                found = self._made(size)
             found.held = True
         return found
+
+    def _made(self, size: int) -> _Slot:
+        """Return a new slot; of many, it takes the place of the smallest free one."""
+        free = [slot for slot in self.slots if slot.free] if len(self.slots) >= SLOTS else []
+        if free:
+            old = min(free, key=lambda slot: slot.size)
+            made = self.slots[old.number] = _Slot(old.number, size)
+            del self._by_place[old.look.place]
+        else:
+            made = _Slot(len(self.slots), size)
+            self.slots.append(made)
+        self._by_place[made.look.place] = made
+        return made
 
     def under(self, tensor: torch.Tensor) -> _Slot | None:
         """Return the slot whose contents begin where a tensor does, if there is one."""
@@ -253,11 +265,11 @@ def _pack(slots: _Slots, batch: dict[str, Any]) -> tuple[Any, ...]:
     for key in batch:  # noqa: PLC0206 - a name for the value would be a holder
         alone = _is_alone(batch, key)
         value = batch[key]
-        if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.device.type != "cpu":
+        if not _has_bytes(value):
             schema.append((key, "as is", None, (), 0))
             parts.append(value)
             continue
-        value = value.detach()
+        value = value.detach().resolve_conj().resolve_neg()
         size = value.numel() * value.element_size()
         shape = tuple(value.shape)
         if size < LEAST:
@@ -277,6 +289,16 @@ def _pack(slots: _Slots, batch: dict[str, Any]) -> tuple[Any, ...]:
         parts.append((slot.number, None if slot.shown else slot.memory))
         slot.shown = True
     return slots.origin, *slots.number_of(tuple(schema)), parts, b"".join(small)
+
+
+def _has_bytes(value: Any) -> bool:
+    """Whether a value is a tensor that its bytes in C order tell all of."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+        and not value.is_quantized
+    )
 
 
 def _flat(value: torch.Tensor) -> torch.Tensor:

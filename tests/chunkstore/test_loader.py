@@ -806,6 +806,19 @@ def test_what_cannot_be_is_refused_with_what_there_is():
         WindowLoader([store, other], WindowSpec(5), fields=["a"], batch_size=4)
 
 
+@pytest.mark.parametrize("name", ["x", "start", "room", "group"])
+def test_a_target_cannot_hide_what_a_batch_has(name):
+    with pytest.raises(ConfigError, match=f"cannot be named {name}"):
+        WindowLoader(MemoryStore([50]), WindowSpec(5), batch_size=4, targets={name: Cut(("a",), 0, 5)})
+
+
+def test_one_field_may_be_given_by_its_name_alone():
+    store = MemoryStore([50])
+    store.fields["level"] = FieldSpec("level", "float32")
+    with WindowLoader(store, WindowSpec(5), batch_size=4, fields="level") as loader:
+        assert loader.field_names == ("level",)
+
+
 def test_the_fingerprint_changes_with_whatever_changes_the_order():
     store = MemoryStore([500])
     base = {"fields": ["a"], "batch_size": 4, "lanes": 4, "passes": 1}

@@ -297,7 +297,7 @@ def test_lanes_that_ranks_or_groups_cannot_share_are_refused():
         EpochSchedule([10], key=0, lanes=6, lane_groups=4)
     with pytest.raises(ConfigError, match="multiple of lane_groups x world_size = 8"):
         EpochSchedule([100], key=0, lanes=6, lane_groups=2).needs(rank=0, world_size=4)
-    with pytest.raises(ConfigError, match="at least 1"):
+    with pytest.raises(ConfigError, match="lanes must be 1 or more"):
         EpochSchedule([10], key=0, lanes=0)
     with pytest.raises(IndexError):
         EpochSchedule([10], key=0).items([10])
@@ -348,3 +348,9 @@ def test_the_order_of_a_key_changes_only_with_its_version(sizes, options, known)
     items, pieces = schedule.items(np.arange(schedule.n_draws))
     shown = items.astype("<i8").tobytes() + schedule.block[pieces].astype("<i8").tobytes()
     assert hashlib.sha256(shown).hexdigest()[:16] == known
+
+
+def test_a_block_of_more_items_than_32_bits_is_cut_where_groups_meet():
+    schedule = EpochSchedule([6 * 10**9], key=0, lanes=3, lane_groups=3, shuffle=False)
+    draws = [0, 10**9, 3 * 10**9, 5 * 10**9, 6 * 10**9 - 1]
+    assert schedule.items(draws)[0].tolist() == draws

@@ -547,6 +547,32 @@ def test_a_second_state_is_taken_as_the_first_was(store):
         assert places(dataset) == places(other)
 
 
+@pytest.mark.parametrize("made", [None, (1, 2), torch.zeros(3)])
+@pytest.mark.parametrize("ahead", [0, "auto"])
+def test_a_transform_that_returns_no_batch_is_told_what_is_expected(store, made, ahead):
+    dataset = ZarrWindowDataset(store, W, transform=lambda _: made, ahead=ahead)
+    with pytest.raises(ConfigError, match=f"transform returned {type(made).__name__} where the batch"):
+        next(iter(dataset))
+
+
+@pytest.mark.parametrize("dtype", ["U4", "object", "longdouble", ">f4", "datetime64[s]", "nope"])
+@pytest.mark.parametrize("kind", [ZarrWindowDataset, WindowDataset])
+def test_a_dtype_that_no_window_has_is_refused_at_the_door(store, dtype, kind):
+    with pytest.raises(ConfigError, match="use 'float32', say, or None"):
+        kind(store, W, dtype=dtype)
+
+
+@pytest.mark.parametrize("normalize", ["normalize", "normalize_targets"])
+def test_scaling_to_integers_is_refused(store, normalize):
+    with pytest.raises(ConfigError, match="normalize needs floats"):
+        ZarrWindowDataset(store, W, fields="x", targets="x", dtype="int32", **{normalize: "store"})
+
+
+def test_a_state_of_something_that_is_no_batch_is_refused(store):
+    with pytest.raises(StateError, match="no 'position'"):
+        ZarrWindowDataset(store, W).state_dict({"x": torch.zeros(1)})
+
+
 # ---- a clean life
 
 

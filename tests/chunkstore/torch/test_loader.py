@@ -75,3 +75,32 @@ def test_a_batch_size_of_its_own_is_refused(store):
 def test_a_device_that_is_not_here_is_refused(store):
     with pytest.raises(ConfigError, match="device='nope' cannot hold tensors here"):
         TrainingLoader(ZarrWindowDataset(store, W, batch_size=64), device="nope")
+
+
+def test_a_device_that_keeps_no_values_is_refused(store):
+    with pytest.raises(ConfigError, match="device='meta' cannot hold tensors here"):
+        ZarrWindowDataset(store, W, device="meta")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=NO_GPU)])
+def test_what_is_no_tensor_goes_to_the_loop_as_it_is(store, device):
+    dataset = ZarrWindowDataset(store, W, batch_size=64, transform=lambda b: {**b, "note": ["text"]})
+    assert next(iter(TrainingLoader(dataset, device=device)))["note"] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"num_workers": 1.5}, "num_workers must be a whole number"),
+        ({"num_workers": -1}, "num_workers must be 0 or more"),
+        ({"num_workers": 1, "multiprocessing_context": "thread"}, "this system has .*spawn"),
+    ],
+)
+def test_what_cannot_be_is_said_when_the_loader_is_made(store, options, told):
+    with pytest.raises(ConfigError, match=told):
+        TrainingLoader(ZarrWindowDataset(store, W), **options)
+
+
+def test_a_dataset_of_others_is_refused():
+    with pytest.raises(ConfigError, match="got list"):
+        TrainingLoader([1, 2])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from chunkstore.torch import transport
-from chunkstore.torch.transport import HEAD, SharedBatch, SlotBuffers
+from chunkstore.torch.transport import HEAD, SLOTS, SharedBatch, SlotBuffers
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +37,9 @@ def sent(batch):
         torch.tensor(3.5, dtype=torch.float64),
         torch.arange(9000).bfloat16(),
         torch.ones(3, dtype=torch.bfloat16),
+        torch.full((8,), 1j, dtype=torch.complex64).conj(),
+        torch.full((9000,), 1j, dtype=torch.complex64).conj(),
+        torch.full((9000,), 1j, dtype=torch.complex64).conj().imag,
         "words",
         [1, 2],
     ],
@@ -85,6 +88,15 @@ def test_a_smaller_batch_fits_into_a_larger_slot():
     assert torch.equal(sent({"x": torch.arange(20_000)})["x"], torch.arange(20_000))
     (slot,) = transport._own_slots().slots
     assert len(slot.memory) == HEAD + 200_000
+
+
+def test_batches_that_grow_and_grow_take_no_slot_each():
+    kept = sent({"x": torch.full((5_000,), 7)})["x"]
+    for number in range(3 * SLOTS):
+        assert torch.equal(sent({"x": torch.arange(8192 + number)})["x"], torch.arange(8192 + number))
+    assert len(transport._own_slots().slots) == SLOTS
+    assert len(transport._own_slots()._by_place) == SLOTS
+    assert bool((kept == 7).all())  # what somebody holds stays where it is
 
 
 def test_slots_of_a_process_that_has_ended_are_given_back():

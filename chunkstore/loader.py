@@ -310,7 +310,8 @@ class WindowLoader:
 
     def order(self, epoch: int) -> tuple[Population, EpochSchedule]:
         """Return the items of an epoch and their order; kept for the epoch that was asked for last."""
-        if epoch not in self._schedules:
+        kept = self._schedules.get(epoch)
+        if kept is None:
             self._schedules = {}  # what was kept goes before the next is made
             items = population(self.index, self.blocks, self.sampling, seed=self.seed, epoch=epoch)
             made = EpochSchedule(
@@ -321,8 +322,9 @@ class WindowLoader:
                 lane_groups=self.lane_groups,
                 shuffle=self.shuffle,
             )
-            self._schedules = {epoch: (items, made)}
-        return self._schedules[epoch]
+            kept = (items, made)
+            self._schedules = {epoch: kept}
+        return kept
 
     def _rotation(self, world_size: int) -> Rotation:
         groups = tuple(self.n_draws(g) for g in range(self.lane_groups))

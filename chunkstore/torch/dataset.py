@@ -438,7 +438,7 @@ class ZarrWindowDataset(IterableDataset["Batch"]):
             for arrays, room, behind in raw:
                 batch = {key: to_tensor(value) for key, value in arrays.items()}
                 for key, offset, scale in self._scales:
-                    scale.apply(batch[key], to_tensor(room - offset))
+                    scale.apply(batch[key], room - offset if offset else room)
                 if self.device is not None:
                     batch = {key: value.to(self.device, non_blocking=True) for key, value in batch.items()}
                 numbers = behind.to_numbers()

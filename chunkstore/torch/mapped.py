@@ -125,7 +125,7 @@ class WindowDataset(Dataset["Sample"]):
         arrays, room = self._reader.read(numbers)
         batch = {key: to_tensor(value) for key, value in arrays.items()}
         for key, offset, scale in self._scales:
-            scale.apply(batch[key], to_tensor(room - offset))
+            scale.apply(batch[key], room - offset if offset else room)
         return batch
 
     def __getitem__(self, number: int) -> Sample:

@@ -37,7 +37,7 @@ class ScaleTensors:
         self._axis = 2 if channels == "first" else 1
         self._numbers = scale.factor, scale.shift
 
-    def apply(self, x: torch.Tensor, valid: torch.Tensor) -> None:
+    def apply(self, x: torch.Tensor, valid: npt.NDArray[np.int64]) -> None:
         """Scale windows in place, but for what lies behind their first ``valid`` obs (int64[batch])."""
         if x.device.type == "cpu":
             self._on_host(x.numpy())
@@ -47,12 +47,12 @@ class ScaleTensors:
             )
             torch.addcmul(shift, x, factor, out=x)
         width = x.shape[self._axis]
-        if bool((valid < width).any()):
-            short = torch.nonzero(valid < width).flatten()
-            outside = torch.arange(width) >= valid[short, None]
-            outside = outside[:, None, :] if self._axis == 2 else outside[:, :, None]
-            short = short.to(x.device)
-            x[short] = x[short].masked_fill(outside.to(x.device), 0.0)
+        if valid.min(initial=width) < width:
+            short = np.flatnonzero(valid < width)
+            beyond = np.arange(width) >= valid[short, None]
+            beyond = beyond[:, None, :] if self._axis == 2 else beyond[:, :, None]
+            rows = torch.from_numpy(short).to(x.device)
+            x[rows] = x[rows].masked_fill(torch.from_numpy(beyond).to(x.device), 0.0)
 
     def _on_host(self, x: npt.NDArray[Any]) -> None:
         factor, shift = (n.astype(x.dtype) for n in self._numbers)

@@ -34,19 +34,19 @@ def test_channels_are_scaled_and_padding_stays_zero(shape, dtype, last, seed):
     given_ = np.ascontiguousarray(x.swapaxes(1, 2)) if last else x
     got = given_.copy()
     scale = ScaleTensors(SCALE, "last" if last else "first")
-    scale.apply(torch.from_numpy(got), torch.from_numpy(length))
+    scale.apply(torch.from_numpy(got), length)
     assert np.allclose(got.swapaxes(1, 2) if last else got, wanted, atol=1e-5)
 
 
 def test_a_view_that_is_not_in_one_piece_is_scaled_in_place():
     whole = torch.zeros(4, 3, 10)
-    ScaleTensors(SCALE, "last").apply(whole.transpose(1, 2), torch.full((4,), 10))
+    ScaleTensors(SCALE, "last").apply(whole.transpose(1, 2), np.full(4, 10))
     assert torch.equal(whole[0, :, 0], torch.tensor([-0.5, 2.0, -0.125]))
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads in /proc")
 def test_scaling_starts_no_thread():
-    x, valid = torch.ones(64, 3, CACHED // 4), torch.full((64,), CACHED // 4)
+    x, valid = torch.ones(64, 3, CACHED // 4), np.full(64, CACHED // 4)
     before = set(os.listdir("/proc/self/task"))
     ScaleTensors(SCALE, "first").apply(x, valid)
     assert set(os.listdir("/proc/self/task")) <= before

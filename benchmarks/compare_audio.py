@@ -21,7 +21,7 @@ soundfile seek (flac)    | audio:soundfile_seek     | loaders | flac | soundfile
 librosa (ogg)            | audio:librosa_load       | loaders | ogg  | librosa soundfile  | librosa.load(offset, duration, sr=None)
 PyAV seek (ogg)          | audio:pyav               | loaders | ogg  | av                 | seek, decode, drop the head
 PyAV seek (flac)         | audio:pyav               | loaders | flac | av                 | the same on flac
-torchcodec (ogg)         | audio:torchcodec         | loaders | ogg  | torchcodec torch   | get_samples_played_in_range
+torchcodec (ogg)         | audio:torchcodec         | loaders | ogg  | torchcodec torch   | get_samples_played_in_range, padded where short
 HF datasets Audio (ogg)  | audio:datasets           | loaders | ogg  | datasets torchcodec | Audio(), get_samples_played_in_range
 HF datasets undecoded    | audio:datasets_undecoded | loaders | ogg  | datasets soundfile | Audio(decode=False), soundfile seek
 npy, opened each time    | audio:npy_open           | loaders | npy  | numpy              | np.load(mmap_mode='r') of float32 a crop

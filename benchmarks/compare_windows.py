@@ -77,6 +77,7 @@ def readers() -> list[Reader]:
 
 #: readers that the quick run leaves out: the second worker count, and those that take long to prepare
 YARDSTICKS = {"all in memory", "memory map + DataLoader", "ours"}
+LONG = {"insitubatch"}  # a minute before its first batch
 SLOW = {"streaming crops, 2", "LitData crops, 2", "memory map + DataLoader, 2", "zarr + zarrs"}
 
 
@@ -169,7 +170,7 @@ def subjects(quick: bool) -> list[Subject]:
     for shape, form in SHAPES.items():
         size = form | ({"sequences": 16} if quick else {})
         for reader in readers():
-            if quick and (reader.name in SLOW or (shape != "512x4" and reader.name not in YARDSTICKS)):
+            if quick and (reader.name in SLOW | LONG or (shape != "512x4" and reader.name not in YARDSTICKS)):
                 continue
             if shape != "512x4" and reader.workers:
                 continue

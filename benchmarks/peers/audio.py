@@ -173,10 +173,20 @@ def pyav(task: AudioTask) -> Opened:
                 have += len(values)
                 if have >= start + task.frames:
                     break
-            joined = np.concatenate(parts)[max(0, start - (at or 0)) :][: task.frames]
-            return np.pad(joined, (0, task.frames - len(joined)))
+            return _full(np.concatenate(parts)[max(0, start - (at or 0)) :], task.frames)
 
     return _opened(task, cut, files[0].parent)
+
+
+def _full(values: np.ndarray, frames: int) -> np.ndarray:
+    """As many frames as asked for: FFmpeg gives fewer once in some thousand seeks in ogg."""
+    return np.pad(values[:frames], (0, max(0, frames - len(values))))
+
+
+def _played(decoder: Any, start: int, frames: int) -> np.ndarray:
+    """A crop by a decoder of torchcodec."""
+    played = decoder.get_samples_played_in_range(start / RATE, (start + frames) / RATE)
+    return _full(played.data[0].numpy(), frames)
 
 
 def torchcodec(task: AudioTask) -> Opened:
@@ -185,9 +195,7 @@ def torchcodec(task: AudioTask) -> Opened:
     files = task.files()
 
     def cut(k: int, start: int) -> np.ndarray:
-        decoder = AudioDecoder(files[k])
-        played = decoder.get_samples_played_in_range(start / RATE, (start + task.frames) / RATE)
-        return played.data[0].numpy()[: task.frames]
+        return _played(AudioDecoder(files[k]), start, task.frames)
 
     return _opened(task, cut, files[0].parent)
 
@@ -258,8 +266,7 @@ def datasets(task: AudioTask) -> Opened:
     data = load_from_disk(str(out)).cast_column("audio", Audio())
 
     def cut(k: int, start: int) -> np.ndarray:
-        played = data[k]["audio"].get_samples_played_in_range(start / RATE, (start + task.frames) / RATE)
-        return played.data[0].numpy()[: task.frames]
+        return _played(data[k]["audio"], start, task.frames)
 
     return _opened(task, cut, out)
 

@@ -46,10 +46,11 @@ class OggDecoder:
         return link.frames * self.rate // link.rate if link.frames >= 0 and link.rate else -1
 
     def _open(self, link: ogg.Link) -> SndfileDecoder:
-        whole = len(self._walk.links) == 1 and link.start == 0
-        return SndfileDecoder(
-            self._path if whole else cast("BinaryIO", Window(self._path, link.start, link.stop))
-        )
+        head = ogg.opus_page(link.head) if link.codec == "opus" else link.head
+        if len(self._walk.links) == 1 and link.start == 0 and head == link.head:
+            return SndfileDecoder(self._path)
+        window = Window(self._path, link.start + len(link.head), link.stop, head)
+        return SndfileDecoder(cast("BinaryIO", window))
 
     def blocks(self) -> Iterator[Samples]:
         """Yield float32[frames, channels]."""

@@ -28,7 +28,7 @@ CODES = {
     "audio-no-stream": "the container holds no audio",
     "audio-nonfinite": "samples are NaN or infinite",
     "audio-out-of-range": "samples are so far beyond full scale that they are no audio",
-    "audio-rate": "the sample rate can't be converted",
+    "audio-rate": "the sample rate can't be converted, or is another than that of all and none was chosen",
     "audio-second-decoder": "the first decoder failed, a second one decoded it",
     "audio-timeout": "the decoder made no progress within the time limit",
     "audio-too-long": "the file decodes to more than the longest recording allowed",

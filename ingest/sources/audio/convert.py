@@ -90,6 +90,11 @@ def _one(
 ) -> Converted:
     """Run one decoder to its end."""
     rate = options.rate or decoder.rate
+    if options.own_rate and decoder.rate != rate:  # its header is not read at the scan, or is wrong
+        raise DecodeError(
+            "audio-rate",
+            f"it has {decoder.rate} Hz, the others {rate}; choose a rate for all, e.g. rate={rate}",
+        )
     resampler = Resampler(decoder.rate, rate, options.quality)
     quantiser = Quantiser(options.dtype)
     limit = int(float(options.max_duration) * decoder.rate)

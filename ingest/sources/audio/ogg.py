@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-__all__ = ["Link", "OggWalk", "identify", "last_granule", "walk"]
+__all__ = ["Link", "OggWalk", "identify", "last_granule", "opus_page", "opus_rate", "walk"]
 
 _REVERSED = bytes(int(f"{n:08b}"[::-1], 2) for n in range(256))
 
@@ -44,6 +44,31 @@ def identify(packet: bytes) -> tuple[str, int, int, int]:
     return "", 0, 0, 0
 
 
+def opus_rate(packet: bytes) -> int:
+    """Return the rate that libsndfile decodes Opus at: the first that holds what its first packet says.
+
+    Examples
+    --------
+    >>> head = b"OpusHead" + bytes(4)
+    >>> opus_rate(head + (22050).to_bytes(4, "little")), opus_rate(head + bytes(4))
+    (24000, 48000)
+    """
+    stated = int.from_bytes(packet[12:16], "little")
+    return next((rate for rate in (8000, 12_000, 16_000, 24_000) if 0 < stated <= rate), 48_000)
+
+
+def opus_page(page: bytes) -> bytes:
+    """Return the first page of an Opus stream, stating 48 kHz where it leaves the rate of its input open.
+
+    libsndfile would decode at 8 kHz what states 0.
+    """
+    at = page.find(b"OpusHead") + 12
+    if 0 < int.from_bytes(page[at : at + 4], "little") < 1 << 31:
+        return page
+    blank = page[:22] + bytes(4) + page[26:at] + (48_000).to_bytes(4, "little") + page[at + 4 :]
+    return blank[:22] + _crc(blank).to_bytes(4, "little") + blank[26:]
+
+
 @dataclass(slots=True)
 class Link:
     """One complete stream of audio within the file."""
@@ -52,6 +77,8 @@ class Link:
     """First byte."""
     stop: int = 0
     """One past the last byte."""
+    head: bytes = b""
+    """Its first page."""
     codec: str = ""
     """Of its first audio stream."""
     rate: int = 0
@@ -157,7 +184,7 @@ def walk(file: BinaryIO) -> OggWalk:
             if not opening:
                 if links:
                     links[-1].stop = at
-                links.append(Link(start=at))
+                links.append(Link(start=at, head=page))
             opening = True
             link = links[-1]
             link.streams += 1

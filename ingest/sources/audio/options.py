@@ -92,6 +92,8 @@ class AudioOptions:
     """Seconds without any progress after which a decoder is stopped."""
     decoder_memory: int | str = "2GiB"
     """Memory that a decoder process may use for its data."""
+    own_rate: bool = False
+    """Set by the scan: no rate was asked for, so that a file of another one is not converted."""
 
     def __post_init__(self) -> None:
         for name in ("silence_min", "max_duration", "timeout"):
@@ -143,7 +145,8 @@ class AudioOptions:
         known = {f.name for f in fields(cls)}
         unknown = sorted(set(options) - known)
         if unknown:
-            raise ConfigError(f"audio has no option {unknown[0]!r}; it has {', '.join(sorted(known))}")
+            mine = ", ".join(sorted(known - {"own_rate"}))
+            raise ConfigError(f"audio has no option {unknown[0]!r}; it has {mine}")
         return cls(**options)
 
     def to_json(self) -> dict[str, Any]:

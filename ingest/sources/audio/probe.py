@@ -86,11 +86,14 @@ def _read(container: str | None, file: IO[bytes], head: bytes, size: int) -> Cla
         return Claim(container, info.frames, info.rate, info.channels, f"flac_s{info.bits}")
     if container == "ogg":
         table = head[27 : 27 + head[26]]
-        codec, rate, channels, skip = ogg.identify(head[27 + len(table) :])
+        packet = head[27 + len(table) :]
+        codec, clock, channels, skip = ogg.identify(packet)
         if not codec:
             return Claim(container)
+        rate = ogg.opus_rate(packet) if codec == "opus" else clock
         last = ogg.last_granule(_tail(file, size), int.from_bytes(head[14:18], "little"))
-        return Claim(container, max(0, last - skip) if last >= 0 else -1, rate, channels, codec)
+        frames = max(0, last - skip) * rate // (clock or 1) if last >= 0 else -1
+        return Claim(container, frames, rate, channels, codec)
     if container == "mp3":
         return _mp3(head)
     if container == "aiff":

@@ -144,7 +144,7 @@ class AudioSource:
         found = [self._look(file) for file in wanted]
         self._require([claim for claim, _, _ in found])
         rate = self.options.rate or self._common_rate(wanted, [claim for claim, _, _ in found])
-        options = replace(self.options, rate=rate)
+        options = replace(self.options, rate=rate, own_rate=self.options.rate is None)
         parts = Parts()
         for at, (file, (claim, size, fault)) in enumerate(zip(wanted, found, strict=True)):
             if fault is not None:

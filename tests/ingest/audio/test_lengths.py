@@ -247,6 +247,29 @@ def pages(data, serial):
     return out
 
 
+@pytest.mark.parametrize("rate", [8000, 16_000, 48_000])
+def test_opus_has_the_rate_that_it_was_made_from(make, rate):
+    path = make.file("a.opus", make.encode(make.tone(rate, rate), rate, "OGG", "OPUS"))
+    got = make.read([path], **FLOAT)
+    assert np.array_equal(got.only, soundfile.read(path, dtype="float32")[0])
+    assert got.labels["a.opus"]["sample_rate"] == got.labels["a.opus"]["claimed_frames"] == rate
+    assert not got.faults
+
+
+@pytest.mark.parametrize("stated", [0, (1 << 32) - 1])
+def test_opus_that_states_no_rate_keeps_its_whole_band(make, stated):
+    noise = 0.1 * np.random.default_rng(0).standard_normal(48_000)
+    data = make.encode(noise, 48_000, "OGG", "OPUS")
+    at = data.index(b"OpusHead") + 12
+    bare = data[:at] + struct.pack("<I", stated) + data[at + 4 :]  # libsndfile decodes this at 8 kHz
+    path = make.file("b.opus", b"".join(pages(bare, 7)))
+    whole = make.read([make.file("a.opus", data)], **FLOAT)
+    for options in ({}, {"rate": 48_000}):
+        got = make.read([path], **options, **FLOAT)
+        assert np.array_equal(got.only, whole.only)
+        assert not got.faults
+
+
 def test_of_several_streams_side_by_side_the_first_is_read_and_the_others_are_told_of(make):
     sounds = [make.encode(make.tone(n, seed=n), 8000, "OGG", "VORBIS") for n in (30_000, 20_000)]
     first, second = (pages(data, serial) for serial, data in enumerate(sounds))
@@ -353,6 +376,16 @@ def test_a_pad_byte_that_was_forgotten_hides_nothing(make):
     got = make.read([make.file("a.wav", data)], **FLOAT)
     assert np.array_equal(got.only, WANT)
     assert not got.faults
+
+
+def test_without_a_rate_a_file_whose_header_is_not_read_must_agree_too(make):
+    wav = make.file("a.wav", make.encode(WANT, 16_000, "WAV", "PCM_16"))
+    for rate, codes in ((16_000, []), (48_000, ["audio-rate"])):
+        path, _ = written(make, "b.mka", "matroska", "pcm_s16le", rate=rate)
+        got = make.read([wav, path])
+        assert got.codes("quarantined") == codes
+        assert set(got.samples) == ({"a.wav"} if codes else {"a.wav", "b.mka"})
+    assert set(make.read([wav, path], rate=16_000).samples) == {"a.wav", "b.mka"}
 
 
 def test_a_tag_behind_an_mp4_is_no_missing_end(make):

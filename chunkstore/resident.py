@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
 from bisect import bisect_left
@@ -553,7 +554,8 @@ class Session:
     def close(self) -> None:
         """End the threads; what is resident stays."""
         r = self.residency
-        if os.getpid() != r._pid:  # noqa: SLF001 - a forked child has no threads to end
+        # a forked child has no threads to end; at the end of the program they run no more, one perhaps locked
+        if os.getpid() != r._pid or sys.is_finalizing():  # noqa: SLF001 - two halves of one thing
             return
         with r.lock:
             self._end()

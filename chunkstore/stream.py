@@ -195,13 +195,15 @@ class WindowStream:
         }
 
     def left_open(self, fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-        """Return lanes, passes and blocks of a checkpoint, as far as they were left to be chosen."""
-        names = [name for name in ("lanes", "passes") if self._asked_for(name) == "auto"]
+        """Return lanes, passes and blocks of a checkpoint, as far as they were left to be chosen.
+
+        None in a worker: those that chose, the process that trains, would not learn of it.
+        """
+        if find_worker() is not None and self._plan is not None:
+            return {}
+        names = [name for name in ("lanes", "passes") if getattr(self._asked, name) == "auto"]
         names += ["blocks"] if self._asked.blocks is None else []
         return {name: fingerprint[name] for name in names if name in fingerprint}
-
-    def _asked_for(self, name: str) -> Any:
-        return getattr(self._asked, name)
 
     def adopt(self, chosen: Mapping[str, Any]) -> bool:
         """Take what :meth:`left_open` gave; return whether that changes the order.
@@ -216,19 +218,19 @@ class WindowStream:
         mine = self.fingerprint()
         if all(mine[name] == value for name, value in chosen.items()):
             return False
-        before = self.order
+        before, blocks = self.order, chosen.get("blocks", ())
+        damaged = StateError(
+            f"the state is damaged: no plan has {dict(chosen)}; pass what state_dict() returned, unchanged"
+        )
+        if not isinstance(blocks, (list, tuple)):
+            raise damaged
         try:
-            blocks = {"blocks": tuple(chosen["blocks"])} if "blocks" in chosen else {}
-            self._use(replace(self._asked, **{**chosen, **blocks}))
+            self._use(replace(self._asked, **{**chosen, "blocks": tuple(blocks) or self._asked.blocks}))
             mine = self.fingerprint()
             if any(mine[name] != value for name, value in chosen.items()):
-                raise TypeError(f"no plan has {chosen}")
-        except BaseException as error:
+                raise damaged
+        except BaseException:
             self._use(before)
-            if isinstance(error, TypeError):
-                raise StateError(
-                    f"the state is damaged ({error}); pass what state_dict() returned, unchanged"
-                ) from None
             raise
         return True
 

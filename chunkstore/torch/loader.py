@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.forkserver
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -157,5 +158,7 @@ def _context(name: Any) -> Any:
             f"multiprocessing_context={name!r} is none here; this system has {known}"
         ) from error
     if name == "forkserver":
-        context.set_forkserver_preload(["__main__", "chunkstore.torch", "chunkstore.loader"])
+        # what the program has asked for stays; nothing public tells what that is
+        asked = getattr(multiprocessing.forkserver._forkserver, "_preload_modules", ["__main__"])  # noqa: SLF001
+        context.set_forkserver_preload(list(dict.fromkeys([*asked, "chunkstore.torch", "chunkstore.loader"])))
     return context

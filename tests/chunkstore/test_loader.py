@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import subprocess
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -712,6 +714,19 @@ def test_an_iteration_that_broke_off_while_it_looked_for_work_leaves_the_loader_
         assert set(rows) == windows_of([store], WindowSpec(8))
 
 
+def test_memory_that_is_short_says_nothing_about_the_store(monkeypatch):
+    def no_room(*_):
+        raise MemoryError("no room")
+
+    store = MemoryStore([300] * 6)
+    with WindowLoader(store, WindowSpec(8), fields=["a"], batch_size=16, memory_limit=2500) as loader:
+        with monkeypatch.context() as short:
+            short.setattr(store, "read_into", no_room)
+            with pytest.raises(MemoryError, match="no room"):
+                next(loader.batches(0))
+        check_batch(next(loader.batches(0)), 8)
+
+
 def test_of_many_iterations_begun_at_once_the_last_goes_on():
     store = MemoryStore([300] * 6)
     with WindowLoader(store, WindowSpec(8), fields=["a"], batch_size=16, memory_limit=2500) as loader:
@@ -733,6 +748,20 @@ def test_of_many_iterations_begun_at_once_the_last_goes_on():
         assert done
         assert all(set(rows) == windows_of([store], WindowSpec(8)) for rows in done)
         assert all("a newer one" in text for text in refused)
+
+
+@pytest.mark.parametrize("ending", ["", "raise OSError"])
+def test_a_program_that_ends_half_way_ends(ending):
+    program = (
+        "from chunkstore import WindowLoader, WindowSpec\nfrom chunkstore.examples import small_store\n"
+        "kept = WindowLoader(small_store(), WindowSpec(2), batch_size=2).batches(0)\n"
+        f"print(len(next(kept)['x']), flush=True)\n{ending}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], timeout=60, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.returncode) == ("2\n", int(bool(ending)))
+    assert ("Traceback" in done.stderr) == bool(ending)
 
 
 def test_a_loader_that_is_dropped_gives_its_memory_back():

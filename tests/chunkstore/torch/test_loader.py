@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from multiprocessing import forkserver
 
 import pytest
 import torch
@@ -104,3 +105,11 @@ def test_what_cannot_be_is_said_when_the_loader_is_made(store, options, told):
 def test_a_dataset_of_others_is_refused():
     with pytest.raises(ConfigError, match="got list"):
         TrainingLoader([1, 2])
+
+
+def test_what_the_fork_server_was_told_to_load_stays(store, monkeypatch):
+    monkeypatch.setattr(forkserver._forkserver, "_preload_modules", ["__main__", "json"])
+    for _ in range(2):
+        TrainingLoader(ZarrWindowDataset(store, W), num_workers=1)
+    loads = forkserver._forkserver._preload_modules
+    assert loads == ["__main__", "json", "chunkstore.torch", "chunkstore.loader"]

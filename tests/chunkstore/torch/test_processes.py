@@ -117,6 +117,21 @@ def test_workers_that_live_on_learn_of_an_order_that_a_state_brought(path, count
             next(iter(loader))
 
 
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata calls it
+def test_a_worker_refuses_an_order_that_its_trainer_would_not_learn_of(path):
+    def loader(**options):
+        return StatefulDataLoader(
+            dataset(path, **options), batch_size=None, num_workers=1, multiprocessing_context="forkserver"
+        )
+
+    first = loader(lanes=4, passes=1)
+    next(iter(first))
+    other = loader()
+    other.load_state_dict(first.state_dict())
+    with pytest.raises(StateError, match="lanes is 4 in the state"):
+        next(iter(other))
+
+
 def test_a_newer_iteration_takes_no_batch_of_workers_from_an_older_one(path):
     loader = TrainingLoader(dataset(path), num_workers=2)
     older, newer = iter(loader), iter(loader)

@@ -8,6 +8,7 @@ bytes on disk. Only four of the eight Avro fields are asked for, as in practice.
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -44,7 +45,8 @@ def _fill(probe: Probe, filler: str, task: Any, units: float) -> None:
     folder = Path(mkdtemp(prefix="fill-", dir=work_dir()))
     out = folder / "out"
     try:
-        rows = probe.job(lambda: work(task, out), units)
+        settle = getattr(os, "sync", None)  # what others wrote goes to the disk before the clock starts
+        rows = probe.job(lambda: work(task, out), units, before=settle)
         probe.disk(out)
         probe.set(rows=int(rows))
     finally:

@@ -70,6 +70,8 @@ __all__ = [
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+#: a table of more rows takes minutes, in which a machine changes
+LONG = 6
 
 
 def work_dir() -> Path:
@@ -288,11 +290,12 @@ def machine() -> dict[str, Any]:
     return info
 
 
-def _merge(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _merge(records: Sequence[dict[str, Any]], turns: Sequence[int] = ()) -> dict[str, Any]:
     """One record of a subject's repeats: lists joined and summed up, the worst peak, the last facts.
 
-    ``turns`` holds the median of each turn, None where there is none: what was measured near each other in
-    time can be divided. Bytes read and the units they were read for are added up: a rate needs both.
+    The list ``turns`` of a number holds the median of each turn (the mean of those of two processes), None
+    where there is none: what was measured near each other in time can be divided. Bytes read and the units
+    they were read for are added up: a rate needs both.
     """
     good = [record for record in records if "gap" not in record]
     if not good:
@@ -304,13 +307,14 @@ def _merge(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
             runs.setdefault(name, []).append([float(f"{v:.6g}") for v in values])
     merged["lists"] = {name: [v for values in lists for v in values] for name, lists in runs.items()}
     merged["summary"] = {name: summed_up(lists) for name, lists in runs.items()}
-    merged["turns"] = {
-        name: [
-            float(f"{statistics.median(r['lists'][name]):.6g}") if name in r.get("lists", {}) else None
-            for r in records
-        ]
-        for name in runs
-    }
+    turn_of = turns or range(len(records))
+    merged["turns"] = {}
+    for name in runs:
+        of: list[list[float]] = [[] for _ in range(max(turn_of) + 1)]
+        for turn, record in zip(turn_of, records, strict=True):
+            if name in record.get("lists", {}):
+                of[turn].append(statistics.median(record["lists"][name]))
+        merged["turns"][name] = [float(f"{statistics.fmean(v):.6g}") if v else None for v in of]
     merged["processes"] = len(good)
     merged["values"] = {name: value for record in good for name, value in record["values"].items()}
     for name in ("read_bytes", "read_disk_bytes", "units"):
@@ -334,19 +338,27 @@ def rotated(n: int, turn: int, turns: int) -> list[int]:
     return [(first + k) % n for k in range(n)]
 
 
-def order_of(tables: Sequence[str], turn: int, turns: int) -> list[int]:
-    """The order of rows in a turn, of which ``tables`` says the table: tables rotated, and rows within each.
+def order_of(subjects: Sequence[Subject], turn: int, turns: int) -> list[int]:
+    """The order of rows in a turn: tables rotated, and rows within each.
 
-    >>> [order_of(["a", "a", "b", "b"], turn, 2) for turn in range(2)]
+    All ratios of a table have its row *ours*, so that it comes once more, half a long table away.
+
+    >>> rows = [Subject(name, "m:f", table=table) for table, name in ("a1", "a2", "b1", "b2")]
+    >>> [order_of(rows, turn, 2) for turn in range(2)]
     [[0, 1, 2, 3], [3, 2, 1, 0]]
     """
     rows: dict[str, list[int]] = {}
-    for place, table in enumerate(tables):
-        rows.setdefault(table, []).append(place)
+    for place, subject in enumerate(subjects):
+        rows.setdefault(subject.table, []).append(place)
     found = []
     for k in rotated(len(rows), turn, turns):
         mine = list(rows.values())[k]
-        found += [mine[at] for at in rotated(len(mine), turn, turns)]
+        ordered = [mine[at] for at in rotated(len(mine), turn, turns)]
+        for at, place in enumerate(ordered):
+            if subjects[place].name == "ours" and not subjects[place].once and len(ordered) > LONG:
+                ordered.insert((at + len(ordered) // 2) % len(ordered), place)
+                break
+        found += ordered
     return found
 
 
@@ -363,24 +375,27 @@ def run_all(
     each of them, so that a run that is ended early leaves something.
     """
     records: dict[int, list[dict[str, Any]]] = {}
+    turns: dict[int, list[int]] = {}
+    merged = lambda: [_merge(records[place], turns[place]) for place in sorted(records)]  # noqa: E731
     lock = Turn()
     try:
         for turn in range(repeats):
-            for place in order_of([subject.table for subject in subjects], turn, repeats):
+            for place in order_of(subjects, turn, repeats):
                 subject = subjects[place]
-                if turn and (subject.once or "gap" in records[place][-1]):
+                if place in records and (subject.once or "gap" in records[place][-1]):
                     continue
                 lock.take()
                 record = measure(subject, scale, turn)
                 lock.rest()
                 records.setdefault(place, []).append(record)
+                turns.setdefault(place, []).append(turn)
                 if keep:
-                    keep([_merge(records[k]) for k in sorted(records)])
+                    keep(merged())
                 line = f"[{turn + 1}/{repeats}] {subject.table} {subject.name}: {_line(record)}"
                 print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
     finally:
         lock.rest(done=True)
-    return [_merge(records[place]) for place in sorted(records)]
+    return merged()
 
 
 def _line(record: Mapping[str, Any]) -> str:

@@ -54,12 +54,27 @@ def test_every_turn_has_all_rows_once_in_the_same_round(n, turns):
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 5))
 def test_in_every_turn_the_rows_of_a_table_follow_each_other(sizes, turns):
-    tables = [f"t{k}" for k, size in enumerate(sizes) for _ in range(size)]
+    subjects = [Subject(str(n), "m:f", table=f"t{k}") for k, size in enumerate(sizes) for n in range(size)]
     for turn in range(turns):
-        order = order_of(tables, turn, turns)
-        assert sorted(order) == list(range(len(tables)))
-        changes = sum(tables[a] != tables[b] for a, b in pairwise(order))
+        order = order_of(subjects, turn, turns)
+        assert sorted(order) == list(range(len(subjects)))
+        changes = sum(subjects[a].table != subjects[b].table for a, b in pairwise(order))
         assert changes == len(sizes) - 1
+
+
+@given(st.integers(2, 30), st.integers(0, 29), st.integers(1, 5))
+def test_ours_comes_twice_in_a_long_table_half_of_it_apart(size, ours, turns):
+    ours %= size
+    subjects = [Subject("ours" if n == ours else str(n), "m:f") for n in range(size)]
+    for turn in range(turns):
+        order = order_of(subjects, turn, turns)
+        at = [k for k, place in enumerate(order) if place == ours]
+        assert sorted(set(order)) == list(range(size))
+        if size <= harness.LONG:
+            assert len(at) == 1
+        else:
+            assert len(at) == 2
+            assert size // 2 <= at[1] - at[0] <= size - size // 2 + 1
 
 
 def test_turns_begin_at_other_rows_and_facts_and_gaps_are_asked_for_once(tmp_path, monkeypatch):
@@ -92,6 +107,13 @@ def test_a_turn_that_failed_is_none_and_what_the_first_found_stays():
     assert merged["turns"] == {"per_s": [2.0, None, 2.0]}
     assert merged["values"] == {"mixed": 7}
     assert merged["failed_repeats"] == 1
+
+
+def test_two_processes_of_one_turn_are_one_number_of_it():
+    records = [{"lists": {"per_s": [rate]}, "values": {}} for rate in (1.0, 3.0, 5.0, 5.0)]
+    merged = harness._merge(records, [0, 0, 1, 1])
+    assert merged["turns"] == {"per_s": [2.0, 5.0]}
+    assert merged["processes"] == 4
 
 
 @pytest.mark.parametrize(("rises_s", "least", "most"), [(0, 1.5, 1.6), (3, 3.0, 5.1), (60, 12.0, 12.1)])

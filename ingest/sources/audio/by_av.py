@@ -59,7 +59,7 @@ class AvDecoder:
     def _stated(self) -> int:
         """Return the frames that the container claims, -1 where it claims none or only guesses."""
         kinds = set(self._container.format.name.split(","))
-        if not kinds & {"mov", "mp4", "matroska", "webm", "asf", "caf"}:
+        if not kinds & {"mov", "mp4", "matroska", "webm", "asf", "caf", "wv", "tta", "ape"}:
             return -1
         stream = self._stream
         if stream.duration is not None and stream.time_base is not None:

@@ -470,11 +470,20 @@ def pick(writer: Node, reader: Node) -> Node | None:
 
     The writer is no union. The same name comes first, then the same kind, then the first branch that a
     promotion reaches.
+
+    Examples
+    --------
+    >>> both = Node("union", branches=[Node("fixed", name=name, size=1) for name in ("a.F", "b.F")])
+    >>> pick(Node("fixed", name="b.F", size=1), both).name, pick(Node("fixed", name="c.F", size=1), both).name
+    ('b.F', 'a.F')
     """
     if reader.kind != "union":
         return reader if matches(writer, reader) else None
+    for branch in reader.branches:
+        if branch.kind == writer.kind and branch.name == writer.name and matches(writer, branch):
+            return branch
     found = [b for b in reader.branches if matches(writer, b)]
-    return min(found, key=lambda b: (b.name != writer.name, b.kind != writer.kind), default=None)
+    return min(found, key=lambda b: b.kind != writer.kind, default=None)
 
 
 def unlike(writer: Node, reader: Node) -> bool:

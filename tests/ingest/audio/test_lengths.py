@@ -378,6 +378,19 @@ def test_a_pad_byte_that_was_forgotten_hides_nothing(make):
     assert not got.faults
 
 
+def test_a_wavpack_that_ends_with_a_whole_block_says_what_it_lost(make):
+    path, _ = written(make, "a.wv", "wv", "wavpack", frames=200_000)
+    data = path.read_bytes()
+    whole = make.read([path], rate=48_000)
+    assert len(whole.only) == 200_000
+    assert not whole.faults
+    path.write_bytes(data[: data.rindex(b"wvpk")])
+    got = make.read([path], rate=48_000)
+    assert 0 < len(got.only) < 200_000
+    assert np.array_equal(got.only, whole.only[: len(got.only)])
+    assert got.codes() == ["audio-truncated"]
+
+
 def test_without_a_rate_a_file_whose_header_is_not_read_must_agree_too(make):
     wav = make.file("a.wav", make.encode(WANT, 16_000, "WAV", "PCM_16"))
     for rate, codes in ((16_000, []), (48_000, ["audio-rate"])):

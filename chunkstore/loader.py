@@ -31,7 +31,7 @@ from chunkstore.layout import parse_bytes
 from chunkstore.nulls import resident_dtypes, with_nan
 from chunkstore.numbers import whole_number, whole_numbers
 from chunkstore.permute import derive_key, sides
-from chunkstore.resident import Counters, Residency, Session
+from chunkstore.resident import Counters, Residency
 from chunkstore.rows import (
     Clock,
     NeededRanges,
@@ -45,6 +45,7 @@ from chunkstore.rows import (
 )
 from chunkstore.sampling import n_draws, parse_sampling, population
 from chunkstore.schedule import ORDER_VERSION, Blocks, EpochSchedule, group_offsets
+from chunkstore.session import Session
 from chunkstore.state import Position, Rotation, epoch_number
 from chunkstore.targets import Cut
 from chunkstore.windows import WindowIndex, WindowSpec, with_horizon

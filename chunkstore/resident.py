@@ -1,13 +1,10 @@
-"""Blocks in memory: one arena under a hard limit, filled ahead by threads in the order of need.
+"""Blocks in memory: one arena under a hard limit.
 
-Decides which slot a block gets, which block leaves, and when a chunk is decoded; which blocks are
-needed when is told by :mod:`chunkstore.schedule`. Python loops run over pieces and chunks, never
-over windows.
+Decides which slot a block gets, which block leaves, and what of it is decoded; which blocks are needed
+when is told by :mod:`chunkstore.schedule`, and threads belong to :mod:`chunkstore.session`. Python loops
+run over pieces and chunks, never over windows.
 
-A *residency* lives as long as its loader: what it holds at the end of one epoch is there for the
-next. A *session* is one iteration over one epoch, and owns the threads: when it ends, by exhaustion,
-an error or being dropped, they end.
-
+A *residency* lives as long as its loader: what it holds at the end of one epoch is there for the next.
 What leaves is the block that is needed last (the order is known), and only when its slot is needed.
 A chunk that is in the arena is not decoded again: a slot knows which of its chunks are there, so a
 block that few windows touch holds only the chunks they need.
@@ -17,33 +14,28 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
-import time
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from chunkstore.errors import ChunkstoreError, ConfigError, CorruptDataError, ForkError
+from chunkstore.errors import ChunkstoreError, CorruptDataError, ForkError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from chunkstore.budget import Plan
     from chunkstore.schedule import Blocks
+    from chunkstore.session import Session
 
-__all__ = ["Counters", "Residency", "Session"]
+__all__ = ["Counters", "Job", "Residency"]
 
 log = logging.getLogger(__name__)
 
 NEVER = np.iinfo(np.int64).max
-BUNDLE_BYTES = 1 << 20  # small reads are joined until they come to about this
-BUNDLE_PIECES = 16
-_ENDED = "this iteration has ended: a newer one over the same loader took over, or it was closed"
 
 
 @dataclass(slots=True)
@@ -66,7 +58,7 @@ class Counters:
     """(store, chunk) that could not be read, and why; only with ``on_bad_chunk="skip"``."""
 
 
-class _Job:
+class Job:
     """One piece's reads; done when the chunks are in the arena or an error stands for them."""
 
     __slots__ = ("chunks", "done", "error", "piece", "place", "ranges", "slot", "store")
@@ -122,7 +114,7 @@ class Residency:
         self.threads = threads or min(4, max(2, os.cpu_count() or 1))
         self.chunk = np.array([s.layout.chunk for s in stores], np.int64)
         self.n_obs = np.array([s.layout.n_obs for s in stores], np.int64)
-        self._bytes_per_obs = sum(a.itemsize * int(np.prod(a.shape[1:])) for a in arrays.values())
+        self.bytes_per_obs = sum(a.itemsize * int(np.prod(a.shape[1:])) for a in arrays.values())
         mutex = threading.RLock()
         #: guards all that follows; readers wait on it for room
         self.lock = threading.Condition(mutex)
@@ -131,7 +123,7 @@ class Residency:
         self.session: Session | None = None
         #: threads of the latest session, which may still be ending
         self.running: list[threading.Thread] = []
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         #: what is added to an obs of a block to find it in the arena; meaningful while resident
         self.origin = np.zeros(len(blocks), np.int64)
         if plan.whole:
@@ -140,11 +132,11 @@ class Residency:
             n_chunks = -(-self.n_obs // self.chunk)
             self._chunk_base = np.cumsum(n_chunks) - n_chunks
             self._here = np.zeros(int(n_chunks.sum()), bool)
-            self._coming: dict[int, _Job] = {}
+            self._coming: dict[int, Job] = {}
         else:
             most = int(max(-(-plan.slot_obs // c) for c in self.chunk)) + 1
             self._slot_here = np.zeros((plan.slots, most), bool)
-            self._slot_coming: list[dict[int, _Job]] = [{} for _ in range(plan.slots)]
+            self._slot_coming: list[dict[int, Job]] = [{} for _ in range(plan.slots)]
             self._slot_block = np.full(plan.slots, -1, np.int64)
             self._slot_refs = np.zeros(plan.slots, np.int64)
             self._slot_next = np.full(plan.slots, NEVER, np.int64)
@@ -158,9 +150,9 @@ class Residency:
         ForkError
             If this is not the process that made the residency.
         """
-        if os.getpid() != self._pid:
+        if os.getpid() != self.pid:
             raise ForkError(
-                f"this loader was used in process {self._pid} and now in its forked child {os.getpid()}, "
+                f"this loader was used in process {self.pid} and now in its forked child {os.getpid()}, "
                 "which has none of its threads: start workers with 'spawn' or 'forkserver', or make the "
                 "loader in the child"
             )
@@ -177,7 +169,7 @@ class Residency:
 
     def take(
         self, piece: int, block: int, ranges: Sequence[tuple[int, int]], next_need: int
-    ) -> list[_Job] | None:
+    ) -> list[Job] | None:
         """Reserve a place for a piece; return the jobs it waits for, a new one first.
 
         None where no slot is free.
@@ -194,7 +186,7 @@ class Residency:
             ]
             if not missing:
                 return waits
-            job = _Job(piece, store, -1, np.array(missing), int(self.origin[block]))
+            job = Job(piece, store, -1, np.array(missing), int(self.origin[block]))
             for c in missing:
                 self._coming[c + int(self._chunk_base[store])] = job
             self._cut(job, 0, int(self.n_obs[store]))
@@ -222,7 +214,7 @@ class Residency:
         missing = [c for c in chunks.tolist() if not here[c - first] and c not in coming]
         if not missing:
             return waits
-        job = _Job(piece, store, slot, np.array(missing), int(self.origin[block]))
+        job = Job(piece, store, slot, np.array(missing), int(self.origin[block]))
         for c in missing:
             coming[c] = job
         start = int(self.blocks.start[block])
@@ -258,7 +250,7 @@ class Residency:
             return -1
         return int(np.argmax(np.where(free, np.where(self._slot_block < 0, NEVER, self._slot_next), -1)))
 
-    def _cut(self, job: _Job, low: int, high: int) -> None:
+    def _cut(self, job: Job, low: int, high: int) -> None:
         """Set the job's obs ranges: runs of its chunks, within [low, high)."""
         c = int(self.chunk[job.store])
         one, last = int(job.chunks[0]), int(job.chunks[-1])
@@ -268,7 +260,7 @@ class Residency:
         runs = np.split(job.chunks, np.flatnonzero(np.diff(job.chunks) != 1) + 1)
         job.ranges = [(max(int(r[0]) * c, low), min((int(r[-1]) + 1) * c, high)) for r in runs]
 
-    def finish(self, job: _Job) -> None:
+    def finish(self, job: Job) -> None:
         """Record that a job's chunks are in the arena, or are not coming."""
         good = job.error is None
         if self.plan.whole:
@@ -306,9 +298,9 @@ class Residency:
 
     # ---- work; the lock is not held
 
-    def read(self, jobs: Sequence[_Job]) -> None:
+    def read(self, jobs: Sequence[Job]) -> None:
         """Decode what jobs need into the arena; errors are kept in the job they belong to."""
-        by_store: dict[int, list[_Job]] = {}
+        by_store: dict[int, list[Job]] = {}
         for job in jobs:
             by_store.setdefault(job.store, []).append(job)
         for number, group in by_store.items():
@@ -325,7 +317,7 @@ class Residency:
             obs = sum(b - a for a, b in job.ranges)
             with self.lock:
                 self.counters.chunks_decoded += chunks
-                self.counters.bytes_decoded += obs * self._bytes_per_obs
+                self.counters.bytes_decoded += obs * self.bytes_per_obs
 
     def _read_ranges(self, number: int, ranges: Sequence[tuple[tuple[int, int], int]]) -> None:
         store = self.stores[number]
@@ -341,7 +333,7 @@ class Residency:
                 for (a, b), place in ranges:
                     self.loaded(name, a + place, b + place)
 
-    def _read_alone(self, number: int, job: _Job) -> None:
+    def _read_alone(self, number: int, job: Job) -> None:
         """Read one job by itself; with ``skip``, chunk by chunk, so that only bad chunks are given up."""
         try:
             self._read_ranges(number, [(r, job.place) for r in job.ranges])
@@ -374,7 +366,7 @@ class Residency:
     def _name(self, number: int) -> str:
         return str(getattr(self.stores[number], "url", f"store {number}"))
 
-    def explain(self, job: _Job, error: BaseException) -> BaseException:
+    def explain(self, job: Job, error: BaseException) -> BaseException:
         """Return what to raise for a job that failed: named by store, sequence and offset."""
         if isinstance(error, ChunkstoreError) and not isinstance(error, CorruptDataError):
             return error
@@ -393,253 +385,3 @@ class Residency:
             f"{', '.join(self.fields)}: {error}; run `chunkstore verify`, or pass on_bad_chunk='skip' to go "
             "on without these windows"
         )
-
-
-class Session:
-    """One iteration: threads that read ahead of it, and what it holds.
-
-    Parameters
-    ----------
-    residency : Residency
-        Where blocks live.
-    block : int64 array
-        The block of each piece, in the order of need.
-    first, last : int64 array
-        First and last moment at which each piece is needed; ``first`` is ascending.
-    ranges_of : callable
-        ``ranges_of(i)`` returns the obs ranges that piece i needs.
-    capacity : int
-        Pieces that may be held at once.
-    """
-
-    def __init__(  # noqa: PLR0917 - all of them, from one place
-        self,
-        residency: Residency,
-        block: NDArray[np.int64],
-        first: NDArray[np.int64],
-        last: NDArray[np.int64],
-        ranges_of: Callable[[int], list[tuple[int, int]]],
-        capacity: int,
-    ) -> None:
-        residency.check_process()
-        self.residency = residency
-        self.block, self.first = block, first
-        self._ranges_of = ranges_of
-        self.capacity = capacity
-        self._by_last = np.argsort(last, kind="stable").astype(np.int32 if len(last) < 2**31 else np.int64)
-        self._last = last[self._by_last]
-        self._next = next_use(block)
-        self._issued = 0
-        self._released = 0
-        self._ready = 0
-        self._sure = 0  # what moments before it need is resident
-        self._leaving = int(self._last[0]) if len(self._last) else NEVER  # no piece is done before it
-        self._waits: dict[int, list[_Job]] = {}
-        self._wanted = 0  # pieces before it are waited for
-        self._come = 0  # pieces before it are known to be done
-        self._stop = False
-        self._failure: BaseException | None = None
-        self._threads: list[threading.Thread] = []
-        with residency.lock:
-            old, residency.session = residency.session, self  # the newest iteration takes over
-            if old is not None:
-                old._end()  # noqa: SLF001 - of the same kind
-            before = residency.running
-        for thread in before:
-            thread.join()
-        with residency.lock:
-            if self._stop:
-                raise ConfigError(_ENDED)
-            residency.begin(block)
-            residency.running = self._threads = [
-                threading.Thread(target=_work, args=(self,), name=f"chunkstore-decode-{n}", daemon=True)
-                for n in range(residency.threads)
-            ]
-            for thread in self._threads:
-                thread.start()
-
-    # ---- the consumer's side
-
-    def reach(self, stop: int) -> int:
-        """Wait until what moments before ``stop`` need is resident; return how far that holds.
-
-        The answer is less than ``stop`` where more pieces are needed than can be held at once: the caller
-        uses what is there, calls :meth:`leave`, and asks again.
-        """
-        r = self.residency
-        r.check_process()
-        if stop <= self._sure and not self._stop:
-            return stop
-        # bisect, since numpy's search lets go of the interpreter, and gets it back after the threads
-        wanted = bisect_left(self.first, stop)
-        most = min(wanted, self._released + self.capacity)
-        if most < wanted:
-            stop = int(self.first[most])
-            most = bisect_left(self.first, stop)
-        if most <= self._ready and not self._stop:
-            self._sure = int(self.first[self._ready]) if self._ready < len(self.first) else NEVER
-            return stop
-        with r.lock:
-            began = None
-            while self._ready < most:
-                if self._stop:
-                    raise ConfigError(_ENDED)
-                if self._failure is not None:
-                    raise self._failure
-                i = self._ready
-                jobs = self._waits.get(i) if i < self._issued else None
-                if jobs is not None and all(job.done for job in jobs):
-                    failed = next((job for job in jobs if job.error is not None), None)
-                    if failed is not None:
-                        assert failed.error is not None
-                        if isinstance(failed.error, MemoryError):
-                            raise failed.error  # says nothing about the store
-                        raise r.explain(failed, failed.error) from failed.error
-                    del self._waits[i]
-                    self._ready += 1
-                    continue
-                if began is None:
-                    began = time.perf_counter()
-                    r.counters.waits += 1
-                self._wanted, self._come = most, i
-                r.arrived.wait(1.0)
-            if began is not None:
-                r.counters.seconds_waited += time.perf_counter() - began
-            self._wanted = 0
-            if self._stop:
-                raise ConfigError(_ENDED)
-        return stop
-
-    def _tell(self) -> None:
-        """Wake the consumer if all that it waits for is here, or an error stands for it; the lock is held.
-
-        Woken for every piece it would fight with the readers for the interpreter, and go back to sleep.
-        """
-        while self._come < self._wanted:
-            jobs = self._waits.get(self._come) if self._come < self._issued else None
-            if jobs is None or not all(job.done for job in jobs):
-                return
-            self._come += 1
-            if any(job.error is not None for job in jobs):
-                break
-        if self._wanted:
-            self._wanted = 0
-            self.residency.arrived.notify_all()
-
-    def leave(self, moment: int) -> None:
-        """Let go of pieces that no moment from ``moment`` on needs.
-
-        Raises
-        ------
-        ConfigError
-            If a newer iteration took over since :meth:`reach`: what was cut meanwhile may be of its blocks.
-        """
-        if self._stop:
-            raise ConfigError(_ENDED)
-        if moment <= self._leaving:
-            return
-        upto = bisect_left(self._last, moment)
-        if upto <= self._released:
-            return
-        r = self.residency
-        with r.lock:
-            if self._stop:
-                raise ConfigError(_ENDED)
-            for i in self._by_last[self._released : upto].tolist():
-                r.release(int(self.block[i]))
-            self._released = upto
-            self._leaving = int(self._last[upto]) if upto < len(self._last) else NEVER
-            r.lock.notify_all()
-
-    def close(self) -> None:
-        """End the threads; what is resident stays."""
-        r = self.residency
-        # a forked child has no threads to end; at the end of the program they run no more, one perhaps locked
-        if os.getpid() != r._pid or sys.is_finalizing():  # noqa: SLF001 - two halves of one thing
-            return
-        with r.lock:
-            self._end()
-            if r.session is self:
-                r.session = None
-        # where we are met as garbage, they may wait for this very thread: the next session waits for them
-        if threading.current_thread() in self._threads or r.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
-            return
-        for thread in self._threads:
-            thread.join()
-
-    def _end(self) -> None:
-        """Tell all that wait to go home; the lock is held."""
-        self._stop = True
-        self.residency.lock.notify_all()
-        self.residency.arrived.notify_all()
-
-    # ---- the threads' side; the lock is held
-
-    def next_jobs(self) -> list[_Job]:
-        """Issue pieces in order until there is about a bundle of bytes to read."""
-        r = self.residency
-        jobs: list[_Job] = []
-        size = 0
-        while self._issued < len(self.block) and len(jobs) < BUNDLE_PIECES and size < BUNDLE_BYTES:
-            if self._issued - self._released >= self.capacity:
-                break
-            i = self._issued
-            block = int(self.block[i])
-            waits = r.take(i, block, self._ranges_of(i), int(self._next[i]))
-            if waits is None:
-                break
-            self._waits[i] = waits
-            self._issued += 1
-            if waits and waits[0].piece == i and not waits[0].done and waits[0] not in jobs:
-                jobs.append(waits[0])
-                size += sum(b - a for a, b in waits[0].ranges) * r._bytes_per_obs  # noqa: SLF001
-        return jobs
-
-    def steps(self) -> Iterator[list[_Job]]:
-        """Yield jobs to read, until the session ends."""
-        r = self.residency
-        while True:
-            with r.lock:
-                jobs: list[_Job] = []
-                while not self._stop:
-                    jobs = self.next_jobs()
-                    if jobs or self._issued >= len(self.block):
-                        break
-                    self._tell()
-                    r.lock.wait()
-                self._tell()  # pieces may have been resident already
-                if self._stop or not jobs:
-                    for job in jobs:
-                        job.error = RuntimeError("the iteration ended before this was read")
-                        r.finish(job)
-                    return
-            yield jobs
-            with r.lock:
-                for job in jobs:
-                    r.finish(job)
-                self._tell()
-
-
-def _work(session: Session) -> None:
-    """Read what a session needs, in order, until it ends."""
-    try:
-        for jobs in session.steps():
-            try:
-                session.residency.read(jobs)
-            except BaseException as error:
-                for job in jobs:
-                    job.error = job.error or error
-    except BaseException as error:
-        with session.residency.lock:
-            session._failure = error  # noqa: SLF001 - handed to the consumer
-            session.residency.arrived.notify_all()
-
-
-def next_use(block: NDArray[Any]) -> NDArray[Any]:
-    """Return for each piece the next piece that needs the same block, or a number beyond all pieces."""
-    kind = np.int32 if len(block) < 2**31 else np.int64
-    order = np.argsort(block, kind="stable").astype(kind)
-    out = np.full(len(block), np.iinfo(kind).max, kind)
-    same = np.flatnonzero(np.diff(block[order]) == 0)
-    out[order[same]] = order[same + 1]
-    return out

@@ -13,8 +13,9 @@ import numpy as np
 
 from chunkstore.loader import WindowLoader, capacity_of
 from chunkstore.permute import permutation
-from chunkstore.resident import Residency, next_use
+from chunkstore.resident import Residency
 from chunkstore.rows import Clock, NeededRanges, Turns
+from chunkstore.session import next_use
 from chunkstore.state import Position, Rotation
 from chunkstore.text import human_bytes
 from chunkstore.windows import WindowSpec

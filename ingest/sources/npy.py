@@ -96,6 +96,7 @@ class NpySource:
         first: tuple[np.dtype[Any], int] | None = None
         for file in inputs:
             try:
+                identity = self.identity(file)
                 shape, dtype, offset = _header(file)
             except Exception as error:  # numpy evaluates the header: a wrong one ends in any error
                 why = str(error) or type(error).__name__
@@ -108,7 +109,6 @@ class NpySource:
                 faults.append(Fault("npy-other", file, message, rows=shape[0]))
                 continue
             width = dtype.itemsize * max(1, items)
-            identity = self.identity(file)
             for start in range(0, max(1, shape[0]), self.part_rows):
                 rows = min(self.part_rows, shape[0] - start)
                 parts.append(

@@ -134,6 +134,10 @@ class AudioOptions:
             raise ConfigError("metadata and metadata_key belong together; give both or neither")
         if self.silence is not None and self.silence > 0:
             raise ConfigError(f"silence is {self.silence} dB; a level below full scale is negative")
+        if self.silence is None and self.silence_min != 1.0:
+            raise ConfigError(
+                f"silence_min={self.silence_min:g} needs the level: give silence, e.g. silence=-60"
+            )
 
     def _choice(self, name: str, allowed: tuple[str, ...]) -> None:
         if getattr(self, name) not in allowed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, BinaryIO, cast
 
 from ingest.sources.audio import flac, mpeg, ogg, riff
@@ -58,20 +58,7 @@ def probe(file: IO[bytes], size: int) -> Claim:
         return Claim(container, note=str(err))
     most = MAX_CLAIM if container in ("riff", "w64") else min(MAX_CLAIM, size * MAX_FRAMES_A_BYTE)
     frames = claim.frames if 0 <= claim.frames <= most else -1
-    return claim if frames == claim.frames else _with_frames(claim, frames)
-
-
-def _with_frames(claim: Claim, frames: int) -> Claim:
-    return Claim(
-        claim.container,
-        frames,
-        claim.rate,
-        claim.channels,
-        claim.codec,
-        claim.comment,
-        claim.origin,
-        claim.note,
-    )
+    return replace(claim, frames=frames)
 
 
 def _read(container: str | None, file: IO[bytes], head: bytes, size: int) -> Claim:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -73,6 +73,16 @@ _COLUMNS = (
 )
 
 
+class _Seen(NamedTuple):
+    """What the scan saw of a file."""
+
+    claim: Claim
+    size: int = 0
+    identity: str = ""
+    """As it was before anything of it was read."""
+    fault: Fault | None = None
+
+
 class AudioSource:
     """Recordings of every kind, one part a file.
 
@@ -111,7 +121,7 @@ class AudioSource:
         InputError
             If there is nothing to read, or the metadata can't be read.
         ConfigError
-            If no rate was given and the files have several.
+            If no rate was given and the files have several, or a label has the name of another column.
         MissingDependencyError
             If a library that the files need is not installed.
         """
@@ -129,8 +139,13 @@ class AudioSource:
         ]
         ids = recording_ids(wanted)
         named = label_names(self.options.label_from, self.options.label_regex)
-        own = (*RESERVED, "n_obs", self.options.field)
-        taken = frozenset(c.name for c in _COLUMNS) | {*own, *named}
+        ours = frozenset(c.name for c in _COLUMNS)
+        if clash := ours.intersection(named):
+            raise ConfigError(
+                f"the group {min(clash)!r} of label_regex has the name of a column that every recording has; "
+                "name it otherwise"
+            )
+        taken = ours | {*RESERVED, "n_obs", self.options.field, *named}
         table = self._table(ids, wanted, taken)
         faults += [
             Fault(
@@ -142,13 +157,14 @@ class AudioSource:
             for key in (table.unmatched if table else ())
         ]
         found = [self._look(file) for file in wanted]
-        self._require([claim for claim, _, _ in found])
-        rate = self.options.rate or self._common_rate(wanted, [claim for claim, _, _ in found])
+        claims = [seen.claim for seen in found]
+        self._require(claims)
+        rate = self.options.rate or self._common_rate(wanted, claims)
         options = replace(self.options, rate=rate, own_rate=self.options.rate is None)
         parts = Parts()
-        for at, (file, (claim, size, fault)) in enumerate(zip(wanted, found, strict=True)):
-            if fault is not None:
-                faults.append(fault)
+        for at, (file, seen) in enumerate(zip(wanted, found, strict=True)):
+            if seen.fault is not None:
+                faults.append(seen.fault)
                 continue
             row = table.rows[at] if table else None
             if table and row is None:
@@ -160,7 +176,7 @@ class AudioSource:
                         action="kept",
                     )
                 )
-            parts.append(self._part(len(parts), file, ids[at], claim, size, row, options))
+            parts.append(self._part(len(parts), file, ids[at], seen, row, options))
         columns = (
             *(ColumnSpec(name, "string", categorical=True) for name in named),
             *_COLUMNS,
@@ -206,21 +222,22 @@ class AudioSource:
             return None
         return read_table(self.options.metadata, self.options.metadata_key, ids, taken, names)
 
-    def _look(self, file: str) -> tuple[Claim, int, Fault | None]:
+    def _look(self, file: str) -> _Seen:
         """Read the claims of one file; a fault where it can't be opened or is no audio."""
         try:
-            size = files.size_of(file)
+            size, identity = files.size_of(file), files.identity(file)
             if size == 0:
-                return Claim(None), 0, None
+                return _Seen(Claim(None), 0, identity)
             with files.open_input(file) as opened:
                 claim = probe(opened, size)
         except (OSError, ValueError) as err:
             reason = getattr(err, "strerror", None) or str(err) or type(err).__name__
-            return Claim(None), 0, Fault("audio-unreadable", file, f"it can't be read: {reason}")
+            return _Seen(Claim(None), fault=Fault("audio-unreadable", file, f"it can't be read: {reason}"))
+        fault = None
         if claim.container is None:
             message = f"its {size} bytes are of no kind of audio known here, whatever its name says"
-            return claim, size, Fault("audio-unrecognised", file, message)
-        return claim, size, None
+            fault = Fault("audio-unrecognised", file, message)
+        return _Seen(claim, size, identity, fault)
 
     def _require(self, claims: Sequence[Claim]) -> None:
         """Fail before work starts where a library is missing for some of the files."""
@@ -249,20 +266,19 @@ class AudioSource:
         index: int,
         file: str,
         identifier: str,
-        claim: Claim,
-        size: int,
+        seen: _Seen,
         row: Mapping[str, Any] | None,
         options: AudioOptions,
     ) -> Part:
-        opts = self.options
+        opts, claim = self.options, seen.claim
         started = start_time(identifier.rsplit("/", 1)[-1], claim.comment, claim.origin, opts.time_regex)
         labels = labels_of(identifier, file, opts.label_from, opts.label_regex)
         known = claim.frames >= 0 and claim.rate > 0 and options.rate is not None
         return Part(
             index=index,
             file=file,
-            identity=files.identity(file),
-            nbytes=size,
+            identity=seen.identity,
+            nbytes=seen.size,
             claimed=resampled_length(claim.frames, claim.rate, options.rate or 0) if known else -1,
             memory=_MEMORY,
             payload={

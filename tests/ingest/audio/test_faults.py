@@ -12,7 +12,7 @@ import pytest
 import soundfile
 
 from chunkstore.errors import ConfigError, InputError
-from ingest.sources.audio import AudioSource
+from ingest.sources.audio import AudioSource, files
 
 
 def test_vorbis_beyond_full_scale_is_clipped_and_counted_and_never_wraps(make):  # row 1
@@ -360,6 +360,21 @@ def test_a_file_that_is_gone_or_a_folder_is_a_fault_of_its_own(make):
     got = make.read([good, make.folder / "gone.wav", make.folder], rate=8000)
     assert [f.code for f in got.faults] == ["audio-unreadable", "audio-unreadable"]
     assert [v.tolist() for v in got.samples.values()] == [[1]]
+
+
+def test_a_file_that_goes_while_it_is_looked_at_is_a_fault_of_its_own(make, monkeypatch):
+    stays, goes = (make.file(name, make.wav16(np.arange(9))) for name in ("a.wav", "b.wav"))
+    identity = files.identity
+
+    def gone(file):
+        if file == str(goes):
+            goes.unlink(missing_ok=True)
+        return identity(file)
+
+    monkeypatch.setattr(files, "identity", gone)
+    got = make.read([goes, stays], rate=8000)
+    assert got.codes("quarantined") == ["audio-unreadable"]
+    assert set(got.samples) == {"a.wav"}
 
 
 def test_a_file_given_twice_is_read_once(make):

@@ -184,6 +184,7 @@ def test_silence_becomes_gaps_only_where_asked_for(make, dtype):
         ({"segment": "0s"}, "must be above 0"),
         ({"segment": "soon"}, "segment is 'soon'"),
         ({"silence": 3}, "silence is 3 dB"),
+        ({"silence_min": "2s"}, "silence_min=2 needs the level"),
         ({"empty": "maybe"}, "empty is 'maybe'"),
         ({"quality": "best"}, "quality is 'best'"),
         ({"speed": 2}, "audio has no option 'speed'; it has channels, "),
@@ -194,9 +195,16 @@ def test_options_that_cannot_be_are_refused_by_name(options, message):
         open_source("audio", options)
 
 
+@pytest.mark.parametrize("name", ["source", "codec", "peak"])
+def test_no_label_is_written_over_what_every_recording_has(make, name):
+    path = make.file("robin_1.wav", make.wav16(range(9)))
+    with pytest.raises(ConfigError, match=f"the group '{name}' of label_regex"):
+        make.read([path], label_from="regex", label_regex=f"(?P<{name}>[a-z]+)_")
+
+
 def test_options_survive_the_way_to_a_worker():
     options = AudioOptions(
-        rate=8000, channels="2", segment="1min", silence_min="500ms", decoder_memory="1GiB"
+        rate=8000, channels="2", segment="1min", silence=-60, silence_min="500ms", decoder_memory="1GiB"
     )
     assert options == AudioOptions.from_json(options.to_json())
     assert (options.channels, options.segment, options.decoder_memory) == (2, 60.0, 1 << 30)

@@ -12,7 +12,7 @@ import numpy as np
 
 from chunkstore.errors import ConfigError, UnknownNameError
 from chunkstore.sampling import Weighted
-from chunkstore.targets import Cut
+from chunkstore.targets import Cut, names_of
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -53,8 +53,10 @@ def target_cuts(targets: Cut | Sequence[str] | Mapping[str, Cut] | None, length:
     if isinstance(targets, Mapping):
         if taken := sorted(OWN_KEYS & set(targets)):
             raise ConfigError(f"targets cannot be named {', '.join(taken)}: batches have that key already")
+        if strange := [key for key, cut in targets.items() if not isinstance(cut, Cut)]:
+            raise ConfigError(f"targets[{strange[0]!r}] must be a Cut, got {targets[strange[0]]!r:.120}")
         return dict(targets)
-    return {"y": Cut((targets,) if isinstance(targets, str) else tuple(targets), 0, length)}
+    return {"y": Cut(names_of("targets", targets), 0, length)}
 
 
 def check_fields(stores: Sequence[Any], names: Sequence[str]) -> None:

@@ -47,7 +47,7 @@ from chunkstore.sampling import n_draws, parse_sampling, population
 from chunkstore.schedule import ORDER_VERSION, Blocks, EpochSchedule, group_offsets
 from chunkstore.session import Session
 from chunkstore.state import Position, Rotation, epoch_number
-from chunkstore.targets import Cut
+from chunkstore.targets import Cut, names_of
 from chunkstore.windows import WindowIndex, WindowSpec, with_horizon
 
 if TYPE_CHECKING:
@@ -175,11 +175,18 @@ class WindowLoader:
             raise ConfigError(f"channels={channels!r} is not known; use 'first' or 'last'")
         if on_bad_chunk not in ("raise", "skip"):
             raise ConfigError(f"on_bad_chunk={on_bad_chunk!r} is not known; use 'raise' or 'skip'")
-        names = (
-            (fields,)
-            if isinstance(fields, str)
-            else tuple(all_fields(self.stores[0]) if fields is None else fields)
-        )
+        strange = [store for store in self.stores if not hasattr(store, "fields")]
+        if strange:
+            raise ConfigError(f"a loader reads open stores, got {strange[0]!r:.120}; open it with open_store")
+        if not isinstance(window, WindowSpec):
+            raise ConfigError(f"window must be a WindowSpec, got {window!r:.120}; write WindowSpec(length)")
+        if not (split is None or isinstance(split, str)):
+            raise ConfigError(f"split must be the name of a part, got {split!r:.120}")
+        if arena != "numpy" and not callable(arena):
+            raise ConfigError(
+                f"arena={arena!r:.120} is not known; use 'numpy', or a function of shape and dtype"
+            )
+        names = all_fields(self.stores[0]) if fields is None else names_of("fields", fields)
         self.cuts = {"x": Cut(names, 0, window.length)} | target_cuts(targets, window.length)
         self.field_names = tuple(dict.fromkeys(n for cut in self.cuts.values() for n in cut.fields))
         check_fields(self.stores, self.field_names)
@@ -514,7 +521,7 @@ class WindowLoader:
             batch["repeated"] = np.arange(full) >= n
         if n < full:
             _repeat(batch, n, full, rows.kept)
-        elif world > 1 and not self.drop_last:
+        if n and world > 1 and not self.drop_last:
             rows.kept = {key: value[-1] + 0 for key, value in batch.items() if key != "repeated"}
         batch["group"], batch["draws"] = group, draws
         return batch

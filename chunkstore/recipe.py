@@ -19,7 +19,7 @@ from chunkstore.errors import ConfigError, UnknownNameError
 from chunkstore.labels import LabelColumn, balance_weights, label_column
 from chunkstore.normalize import ChannelScale, channel_scale
 from chunkstore.numbers import whole_number
-from chunkstore.targets import Target, plan_target
+from chunkstore.targets import Target, names_of, plan_target
 from chunkstore.windows import WindowIndex, WindowSpec
 
 if TYPE_CHECKING:
@@ -114,6 +114,9 @@ def resolve_stores(stores: Any, storage_options: Mapping[str, Any] | None = None
     many = list(stores)
     if not many:
         raise ConfigError("there is no store to read; give the path of at least one")
+    for one in many:
+        if not isinstance(one, (str, os.PathLike, ChunkStore)):
+            raise ConfigError(f"a store must be a path, a URL or an open store, got {one!r:.120}")
     return tuple(
         one if isinstance(one, ChunkStore) else open_store(one, storage_options=storage_options)
         for one in many
@@ -164,16 +167,14 @@ def plan_recipe(stores: tuple[ChunkStore, ...], cutting: Cutting) -> Recipe:
         offset=cutting.target_offset,
         length=cutting.target_length,
     )
-    names = _names(cutting.fields)
-    if names is None:
-        names = _default_fields(first)
+    names = _default_fields(first) if cutting.fields is None else names_of("fields", cutting.fields)
     if not names:
         raise ConfigError(f"{first.url} has no field that makes an x; it has {', '.join(first.fields)}")
     cut_fields = target.cut.fields if target.cut else ()
     for name in dict.fromkeys((*names, *cut_fields)):
         _check_field(stores, name)
     tables = [s.sequences for s in stores]
-    carried = tuple(label_column(tables, name) for name in _names(cutting.labels) or ())
+    carried = tuple(label_column(tables, name) for name in names_of("labels", cutting.labels or ()))
     clash = {c.name for c in carried} & RESERVED_KEYS
     if clash:
         raise ConfigError(
@@ -261,10 +262,6 @@ def _by_store(recipe: Recipe, weights: Any, n: int | None, split: str | None) ->
 
 #: keys of a batch that are not labels
 RESERVED_KEYS = frozenset({"x", "y", "store", "sequence", "start", "length", "position", "repeated"})
-
-
-def _names(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if given is None else (given,) if isinstance(given, str) else tuple(given)
 
 
 def _default_fields(store: ChunkStore) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from chunkstore.errors import ConfigError
-from chunkstore.permute import derive_key, mix_keys, permute_many
+from chunkstore.permute import MAX_N, derive_key, mix_keys, permute_many
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -59,6 +59,8 @@ class Weighted:
         ):
             raise ConfigError(f"an epoch has a whole number of draws, at least 1, got n={self.n!r}")
         object.__setattr__(self, "n", None if self.n is None else int(self.n))
+        if self.n is not None and self.n > MAX_N:
+            raise ConfigError(f"an epoch has at most 2**48 draws, got n={self.n}")
 
 
 Sampling = Literal["all"] | PerSequence | Weighted
@@ -213,7 +215,13 @@ def sequence_weights(index: WindowIndex, weighted: Weighted) -> NDArray[np.float
     """Return the weight of one window of each segment, float64[segments]."""
     weights = weighted.weights
     several = isinstance(weights, Sequence) and len(weights) > 0 and np.ndim(weights[0]) == 1
-    arrays = [np.asarray(w, np.float64) for w in weights] if several else [np.asarray(weights, np.float64)]  # type: ignore[union-attr]
+    parts: list[Any] = list(weights) if several else [weights]  # type: ignore[arg-type]
+    try:
+        arrays = [np.asarray(w, np.float64) for w in parts]
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"weights must be numbers, or arrays of them: {error}") from None
+    if any(a.ndim != 1 for a in arrays):
+        raise ConfigError("weights must be one number for each sequence, or such an array for each store")
     if len(arrays) != index.n_stores:
         raise ConfigError(f"weights are given for {len(arrays)} stores, there are {index.n_stores}")
     lengths = np.array([len(a) for a in arrays], np.int64)

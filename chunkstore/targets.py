@@ -6,6 +6,7 @@ Decides names, offsets and lengths. Reading belongs to the loader, tensors to
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from chunkstore.errors import ConfigError, UnknownNameError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-__all__ = ["Cut", "Target", "plan_target"]
+__all__ = ["Cut", "Target", "names_of", "plan_target"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,25 @@ class Target:
         return self.cut is None and not self.labels
 
 
+def names_of(what: str, given: Any) -> tuple[str, ...]:
+    """Return one name or several as a tuple.
+
+    Raises
+    ------
+    ConfigError
+        If something else is given.
+
+    Examples
+    --------
+    >>> names_of("fields", "temp"), names_of("fields", ["temp", "wind"])
+    (('temp',), ('temp', 'wind'))
+    """
+    names = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    if not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{what} must be a name or several, got {given!r:.120}")
+    return names
+
+
 def plan_target(
     targets: str | Sequence[str] | None,
     *,
@@ -115,7 +135,7 @@ def plan_target(
     >>> plan_target("station", window=24, fields=["temp"], labels=["station"]).labels
     ('station',)
     """
-    names = () if targets is None else (targets,) if isinstance(targets, str) else tuple(targets)
+    names = () if targets is None else names_of("targets", targets)
     if not names:
         if offset is not None or length is not None:
             raise ConfigError("target_offset and target_length need targets: name the fields to predict")

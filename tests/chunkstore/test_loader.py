@@ -506,6 +506,18 @@ def test_a_last_batch_of_fewer_rows_than_ranks_repeats_the_row_before():
         check_batch(b, 5)
 
 
+def test_a_batch_without_a_row_of_its_own_repeats_one_of_a_batch_that_was_not_full():
+    store = MemoryStore([207])
+    options = {"fields": ["a"], "batch_size": 2, "lane_groups": 2, "lanes": 8}
+    with WindowLoader(store, WindowSpec(8), **options) as loader:
+        assert [loader.n_draws(g) for g in (0, 1)] == [100, 100]
+        for rank in range(1, 4):
+            first, second = loader.batches(0, rank=rank, world_size=4, start_draws=[95, 99])
+            assert (first["repeated"].tolist(), second["repeated"].tolist()) == ([False, True], [True])
+            assert check_batch(second, 8) == check_batch(first, 8)[:1]
+            assert second["length"].tolist() == [8]
+
+
 def test_a_slow_store_gives_the_same_batches():
     quick = MemoryStore([400], chunk=32)
     slow = MemoryStore([400], chunk=32, latency=0.003)
@@ -833,6 +845,29 @@ def test_what_cannot_be_is_refused_with_what_there_is():
     other.fields["a"] = FieldSpec("a", "float64")
     with pytest.raises(ConfigError, match="stored as float64 in memory-0 and as float32"):
         WindowLoader([store, other], WindowSpec(5), fields=["a"], batch_size=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"stores": "memory://x"}, "open it with open_store"),
+        ({"stores": None}, "open it with open_store"),
+        ({"window": 8}, r"write WindowSpec\(length\)"),
+        ({"split": 3}, "split must be the name of a part"),
+        ({"arena": "torch"}, "arena='torch' is not known"),
+        ({"fields": 3}, "fields must be a name or several"),
+        ({"fields": ["a", None]}, "fields must be a name or several"),
+        ({"targets": 3}, "targets must be a name or several"),
+        ({"targets": {"y": ("a",)}}, r"targets\['y'\] must be a Cut"),
+        ({"sampling": {"weights": [1.0, 1.0], "n": 2**60}}, r"at most 2\*\*48 draws"),
+        ({"sampling": {"weights": "ab"}}, "weights must be numbers"),
+        ({"sampling": {"weights": [[[1.0]]]}}, "weights must be one number for each sequence"),
+    ],
+)
+def test_what_is_of_another_kind_is_refused_by_name(options, told):
+    given_ = {"stores": MemoryStore([50, 30]), "window": WindowSpec(5), "batch_size": 4} | options
+    with pytest.raises(ConfigError, match=told):
+        WindowLoader(given_.pop("stores"), given_.pop("window"), **given_).schedule(0)
 
 
 @pytest.mark.parametrize("name", ["x", "start", "room", "group"])

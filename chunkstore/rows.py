@@ -38,6 +38,9 @@ __all__ = [
 
 PLAN_DRAWS = 16384  # draws scheduled in one call
 PLAN_PIECES = 4096  # pieces looked at in one call
+#: segments up to which a window's own is looked for among all: they are in the cache anyway
+FEW_SEGMENTS = 64
+_NONE = np.empty(0, np.int32)
 STORE, SEQUENCE, START, ROOM, BLOCK, WITHIN, LENGTH = range(7)  # rows of a table
 
 
@@ -130,6 +133,12 @@ class RowPlanner:
         self._step = step
         self._starts = starts or SequenceStarts.none(items.index.n_stores)
         self._plain = type(items) is Population  # windows are the items themselves
+        self._in_blocks = len(schedule.counts) == len(blocks)  # a full shuffle knows none
+        #: int32[blocks + 1], the segment of each block's first window: between two are those of its windows;
+        #: int32[0] where they are looked for among all
+        self._segments: NDArray[np.int32] = np.empty(0, np.int32)
+        if self._in_blocks and len(items.index.first) > FEW_SEGMENTS:
+            self._segments = items.index.segment_of(blocks.first_ids(items.index)).astype(np.int32)
         self._cursor = schedule.cursor()
         self._ahead: dict[int, tuple[int, int, Rows]] = {}
         self.kept: dict[str, NDArray[Any]] = {}
@@ -158,8 +167,11 @@ class RowPlanner:
         if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < index.n_windows:
             raise IndexError(f"windows {ids.min()} to {ids.max()} are not all in range({index.n_windows})")
         table = np.empty((7, len(draws)), np.int64)
+        block = self._schedule.block[piece] if self._in_blocks else _NONE
         _place(
             ids,
+            block,
+            self._segments,
             index.first,
             index.store,
             index.sequence,
@@ -172,9 +184,9 @@ class RowPlanner:
             self._starts.base,
             table,
         )
-        if len(self._schedule.counts) == len(self._blocks):
-            table[BLOCK] = self._schedule.block[piece]
-        else:  # a full shuffle knows no blocks
+        if self._in_blocks:
+            table[BLOCK] = block
+        else:
             table[BLOCK] = self._blocks.of_windows(table[STORE], table[START])
         return Rows(table, 0, len(draws)), draws
 
@@ -189,6 +201,8 @@ class RowPlanner:
 @njit(cache=True, nogil=True)
 def _place(  # noqa: PLR0917 - a compiled kernel
     ids: Any,
+    block: Any,
+    segment: Any,
     first: Any,
     store: Any,
     sequence: Any,
@@ -205,6 +219,8 @@ def _place(  # noqa: PLR0917 - a compiled kernel
     segments = begin.size
     for i in range(ids.size):
         low, high = np.int64(0), np.int64(segments)
+        if segment.size:  # the few of its block, not all: what is looked through stays in the cache
+            low, high = np.int64(segment[block[i]]), min(np.int64(segment[block[i] + 1]) + 1, high)
         while high - low > 1:
             middle = (low + high) // 2
             if first[middle] <= ids[i]:

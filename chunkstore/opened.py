@@ -326,6 +326,13 @@ class OpenStore:
     ) -> None:
         """Decode many ranges of obs, each into its own array: chunks that ranges share are decoded once.
 
+        Raises
+        ------
+        ConfigError
+            If a range leaves ``obs``, or an array does not fit its range.
+        CorruptDataError
+            If stored bytes are damaged or missing; nothing is written into the arrays after that.
+
         Examples
         --------
         >>> import chunkstore
@@ -377,7 +384,13 @@ class OpenStore:
             out[...] = target
 
     def stored_bytes(self, field: str, shard: int) -> NDArray[np.int64]:
-        """Return the stored bytes of each chunk of a shard, int64[chunks]; 0 where it is not stored."""
+        """Return the stored bytes of each chunk of a shard, int64[chunks]; 0 where it is not stored.
+
+        Raises
+        ------
+        ConfigError
+            If there is no shard of that number.
+        """
         meta = self._array(field)
         shard = whole_number("shard", shard)
         if not 0 <= shard < self.layout.n_shards:

@@ -228,7 +228,7 @@ def _quick(times: np.ndarray) -> bool:
     return times.dtype in _COUNTED and times.dtype.isnative and times.flags.c_contiguous
 
 
-def _far(before: np.ndarray, after: np.ndarray, max_gap: int) -> np.ndarray:
+def _far(before: np.ndarray, after: np.ndarray, max_gap: float) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
         step = after - before
         # an int64 step that wraps is the farthest of all

@@ -100,7 +100,7 @@ class CutRule:
 
     on_change: tuple[str, ...] = ()
     """Columns a change of whose value starts a new sequence."""
-    max_gap: int | None = None
+    max_gap: float | None = None
     """Difference of the time field, in its own unit, above which a new sequence starts."""
 
 

@@ -190,7 +190,7 @@ class AvroSource:
         texts = {".".join(k.steps): k.name for k in plan.cuts}
         names = [texts.get(p) or self._column_name(plan, p) for p in self.options.cut_on]
         marks = null_marks(plan, self.options.cut_on).values()
-        return CutRule((*names, *marks), step)  # type: ignore[arg-type] # a fraction where times are floats
+        return CutRule((*names, *marks), step)
 
     def lengths(
         self,

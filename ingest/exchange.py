@@ -264,4 +264,4 @@ def _table(scratch: Folder, name: str, crc: int | None) -> np.ndarray:
 def _times(plan: Plan, bits: np.ndarray) -> np.ndarray:
     kind = next(f.np_dtype.kind for f in plan.fields if f.name == plan.time_field)
     bits = np.ascontiguousarray(bits)
-    return bits.view(np.float64) if kind == "f" else bits
+    return bits.view({"f": np.float64, "u": np.uint64}.get(kind, np.int64))

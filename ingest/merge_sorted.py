@@ -16,10 +16,11 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["LazyTimes", "split_at"]
+__all__ = ["LazyTimes", "ordered", "split_at"]
 
+#: rows that are read at a time, and how often that is kept: there may be thousands of runs
 _BLOCK = 1024
-_KEPT = 24
+_KEPT = 2
 
 
 class Run(Protocol):
@@ -42,7 +43,7 @@ class LazyTimes:
     def __init__(self, read: Callable[[int, int], np.ndarray], length: int) -> None:
         self._read = read
         self._length = length
-        self._kept: OrderedDict[int, list[int]] = OrderedDict()
+        self._kept: OrderedDict[int, np.ndarray] = OrderedDict()
 
     def __len__(self) -> int:
         return self._length
@@ -56,20 +57,28 @@ class LazyTimes:
             if len(self._kept) >= _KEPT:
                 self._kept.popitem(last=False)
             start = number * _BLOCK
-            block = _ordered(self._read(start, min(start + _BLOCK, self._length)))
+            block = ordered(
+                self._read(start, min(start + _BLOCK, self._length))
+            ).copy()  # not what it lies in
             self._kept[number] = block
-        return block[within]
+        found: int = block[within].item()
+        return found
 
 
-def _ordered(times: np.ndarray) -> list[int]:
-    """Integers in the order in which numpy sorts the times: NaN last, -0.0 as 0.0."""
+def ordered(times: np.ndarray) -> np.ndarray:
+    """Return integers in the order in which numpy sorts the times: NaN last, -0.0 as 0.0.
+
+    Examples
+    --------
+    >>> low, zero, same, high, none = ordered(np.array([-np.inf, -0.0, 0.0, np.inf, np.nan])).tolist()
+    >>> low < zero == same < high < none
+    True
+    """
     if times.dtype.kind != "f":
-        whole: list[int] = times.tolist()
-        return whole
+        return times
     bits = (times.astype(np.float64) + 0.0).view(np.int64)
     bits = np.where(bits < 0, bits ^ np.int64(0x7FFF_FFFF_FFFF_FFFF), bits)
-    bits = np.where(np.isnan(times), np.int64(0x7FFF_FFFF_FFFF_FFFF), bits)
-    return [int(b) for b in bits.tolist()]
+    return np.where(np.isnan(times), np.int64(0x7FFF_FFFF_FFFF_FFFF), bits)
 
 
 def split_at(runs: Sequence[Run], rank: int) -> list[int]:
@@ -94,17 +103,20 @@ def split_at(runs: Sequence[Run], rank: int) -> list[int]:
     filled = [r for r in runs if len(r)]
     low = min(r[0] for r in filled)
     high = max(r[len(r) - 1] for r in filled)
-    # the least value with more than `rank` items at or below it: the value of the item of that rank
+    # the least value with more than `rank` items at or below it: the value of the item of that rank. What is
+    # known of each run narrows with it, so that a search ends in one block of each
+    begins, ends = [0] * len(runs), [len(r) for r in runs]
     while low < high:
         middle = (low + high) // 2
-        if sum(bisect_right(r, middle) for r in runs) > rank:
-            high = middle
+        upto = [bisect_right(r, middle, a, b) for r, a, b in zip(runs, begins, ends, strict=True)]
+        if sum(upto) > rank:
+            high, ends = middle, upto
         else:
-            low = middle + 1
-    before = [bisect_left(r, low) for r in runs]
+            low, begins = middle + 1, upto
+    before = [bisect_left(r, low, a, b) for r, a, b in zip(runs, begins, ends, strict=True)]
     rest = rank - sum(before)
     for i, r in enumerate(runs):
-        take = min(rest, bisect_right(r, low) - before[i])
+        take = min(rest, bisect_right(r, low, before[i], ends[i]) - before[i])
         before[i] += take
         rest -= take
     return before

@@ -7,6 +7,7 @@ across shards, in their order, when all is written.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -229,11 +230,15 @@ def _quick(times: np.ndarray) -> bool:
 
 
 def _far(before: np.ndarray, after: np.ndarray, max_gap: float) -> np.ndarray:
-    with np.errstate(over="ignore", invalid="ignore"):
-        step = after - before
-        # an int64 step that wraps is the farthest of all
-        far: np.ndarray = (after > before) & ((step > max_gap) | (step < 0))
-    return far
+    """Whether steps are longer than the gap: exactly what plain Python says, as between shards."""
+    if before.dtype.kind == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            step = after.astype(np.float64) - before.astype(np.float64)
+            return np.asarray((after > before) & (step > max_gap))
+    wide = np.uint64 if before.dtype.kind == "u" else np.int64
+    # uint64 holds the longest step; a whole step is longer than a fraction where it is longer than its floor
+    steps = after.astype(wide).view(np.uint64) - before.astype(wide).view(np.uint64)
+    return np.asarray((after > before) & (steps > np.uint64(math.floor(min(max_gap, _LONGEST)))))
 
 
 def _differ(before: np.ndarray, after: np.ndarray) -> np.ndarray:

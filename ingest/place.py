@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ingest.merge_sorted import ordered
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -190,9 +192,10 @@ def place_slices(
         Sequence and number of rows of each slice, in the order of the inputs; empty ones are left out.
     n_sequences : int
         Number of sequences.
-    first, last : int64[N] or float64[N], optional
+    first, last : int64[N], uint64[N] or float64[N], optional
         Least and greatest time of each slice; given when rows are to be sorted by time. Slices are then put
-        in the order of their times, and only those that overlap form a cluster to be merged.
+        in the order of their times, and only those that overlap form a cluster to be merged. NaN is greater
+        than all.
 
     Examples
     --------
@@ -210,7 +213,7 @@ def place_slices(
     if first is None or last is None:
         order = np.argsort(rank, kind="stable")
     else:
-        first, last = first[kept], last[kept]
+        first, last = ordered(first[kept]), ordered(last[kept])  # one order of all, which NaN has not
         order = np.lexsort((np.arange(kept.size), first, rank))
         order, cluster = _clusters(order, rank, first, last)
     start = np.zeros(order.size + 1, np.int64)

@@ -247,7 +247,7 @@ class _Stager:
 
 
 def _bits(times: np.ndarray) -> np.ndarray:
-    """Return times as int64: integers as they are, floats by their bits (undone by ``ingest.exchange``)."""
+    """Return times as int64: integers modulo 2**64, floats by their bits (undone by ``ingest.exchange``)."""
     if times.dtype.kind == "f":
         return times.astype(np.float64).view(np.int64)
     return times.astype(np.int64)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,3 +44,15 @@ def test_only_a_few_blocks_are_read(monkeypatch):
     assert sum(split) == n
     assert max(split) - min(split) <= 1
     assert sum(read) < n // 20
+
+
+def test_thousands_of_runs_are_not_kept_in_memory():
+    n = 1 << 15
+    times = np.arange(n) + 10**15
+    runs = [LazyTimes(lambda a, b: times[a:b], n) for _ in range(300)]
+    tracemalloc.start()
+    split = split_at(runs, 300 * n // 3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sum(split) == 300 * n // 3
+    assert peak < 300 * 24_000  # bytes of two blocks and a little, of each

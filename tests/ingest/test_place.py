@@ -101,3 +101,9 @@ def test_sorting_only_inside_clusters_is_a_stable_sort_of_the_whole_sequence(sli
 def test_slices_that_only_touch_are_not_merged():
     places = place_slices(np.zeros(3, np.int64), np.full(3, 2), 1, np.array([0, 5, 9]), np.array([5, 9, 12]))
     assert list(places.clusters()) == []
+
+
+def test_a_slice_that_ends_without_a_time_reaches_behind_all_later_ones():
+    first, last = np.array([1.0, 2.0, 6.0, 8.0]), np.array([5.0, np.nan, 7.0, 9.0])
+    places = place_slices(np.zeros(4, np.int64), np.full(4, 2), 1, first, last)
+    assert list(places.clusters()) == [(0, 4)]

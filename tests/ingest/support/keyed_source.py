@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time as clock
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,7 @@ class KeyedSource:
         hold=None,
         memory=1 << 16,
         dead=None,
+        time_kind="int64",
     ):
         self.options = {k: v for k, v in locals().items() if k != "self"}
         self.__dict__.update(self.options)
@@ -76,7 +78,7 @@ class KeyedSource:
             cut = CutRule(tuple(self.cut_on), self.max_gap)
         return Scan(
             source="keyed_source:KeyedSource",
-            fields=FIELDS,
+            fields=(replace(FIELDS[0], dtype=self.time_kind), *FIELDS[1:]),
             parts=parts,
             columns=(ColumnSpec("home", "string", categorical=True), ColumnSpec("size", "int64")),
             time_field="time",

@@ -5,8 +5,9 @@ Chunks stand one after the other, then the index. The bytes depend on the values
 
 from __future__ import annotations
 
+from concurrent.futures import wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import google_crc32c
 import numpy as np
@@ -22,6 +23,7 @@ from chunkstore.reader import ABSENT
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
 
     from numpy.typing import NDArray
 
@@ -37,6 +39,9 @@ __all__ = [
     "encode_shard",
     "open_skeleton",
 ]
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +75,18 @@ def encode_shard(meta: ArrayMeta, values: NDArray[Any]) -> bytes | None:
     pool = ENCODERS.get()
     starts = range(0, len(values), meta.chunk)
     running = [pool.submit(encoder.encode, values[at : at + meta.chunk]) for at in starts]
-    for future in running:
-        encoder.put(future.result())
+    for data in _all_done(running):
+        encoder.put(data)
     parts = encoder.parts()
     return b"".join(parts) if parts else None
+
+
+def _all_done(running: Sequence[Future[_T]]) -> list[_T]:
+    """Return all results; where one is an error, nothing still reads values of the caller when that is told."""
+    try:
+        return [future.result() for future in running]
+    finally:
+        wait([future for future in running if not future.cancel()])
 
 
 class _Encoder:
@@ -155,7 +168,7 @@ class ShardWriter:
 def add_chunks(chunks: Sequence[Chunk]) -> None:
     """Encode the next chunks of some shards, side by side; the values may be changed afterwards.
 
-    Several of one shard come in their order. To hand over more at a time costs less. What is to be done with
+    That holds where it fails, too. Several of one shard come in their order. To hand over more at a time costs less. What is to be done with
     a chunk ``then`` is done in this order for those of one shard only if they are handed over one by one.
 
     Raises
@@ -172,7 +185,7 @@ def add_chunks(chunks: Sequence[Chunk]) -> None:
     shares = [chunks[i::count] for i in range(count)]
     pool = ENCODERS.get()  # never this thread: see there
     running = [pool.submit(_encode_all, share) for share in shares]
-    done = [future.result() for future in running]
+    done = _all_done(running)
     for i, (writer, values, _) in enumerate(chunks):
         writer.encoder.put(done[i % count][i // count])
         writer.filled += len(values)

@@ -45,15 +45,16 @@ class SegmentRef:
     """Number of rows."""
     columns: Mapping[str, tuple[int, str, int, int]]
     """Column -> (byte offset, dtype, items; 0 for scalars, index of its first sum)."""
-    sums: tuple[int, int] | None = None
-    """Byte offset and number of the checksums of its pages, see :mod:`ingest.scratch`; None for none."""
+    sums: tuple[int, int, int] | None = None
+    """Byte offset and number of the checksums of its pages, see :mod:`ingest.scratch`, and the crc32c of
+    them, by which no other segment is taken for it; None for none."""
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> SegmentRef:
         """Return what a receipt of staging, or :meth:`to_json`, tells of a segment."""
         columns = {n: (c[0], c[1], c[2], c[3] if len(c) > 3 else 0) for n, c in told["columns"].items()}
         sums = told.get("sums")
-        return cls(told["name"], told["rows"], columns, None if sums is None else (sums[0], sums[1]))
+        return cls(told["name"], told["rows"], columns, None if sums is None else (sums[0], sums[1], sums[2]))
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -66,7 +67,7 @@ class Segments(LazyList[SegmentRef]):
 
     Examples
     --------
-    >>> told = {"name": "seg/0", "rows": 3, "columns": {"x": [0, "<f4", 0, 0]}, "sums": [64, 1]}
+    >>> told = {"name": "seg/0", "rows": 3, "columns": {"x": [0, "<f4", 0, 0]}, "sums": [64, 1, 7]}
     >>> segments = Segments()
     >>> segments.append(told)
     >>> segments[0] == SegmentRef.from_json(told), len(segments)
@@ -77,7 +78,7 @@ class Segments(LazyList[SegmentRef]):
         self._names: list[str] = []
         self._kinds: dict[tuple[Any, ...], int] = {}
         self._shapes: list[tuple[Any, ...]] = []  # of each kind: name, dtype and items of its columns
-        #: kind, rows, byte offset and number of the sums (-1 for none), first entry of the columns
+        #: kind, rows, byte offset, number (-1 for none) and crc32c of the sums, first entry of the columns
         self._fixed = array("q")
         #: byte offset and index of the first sum of each column
         self._columns = array("q")
@@ -90,7 +91,7 @@ class Segments(LazyList[SegmentRef]):
         if kind == len(self._shapes):
             self._shapes.append(shape)
         self._names.append(ref.name)
-        self._fixed.extend((kind, ref.rows, *(ref.sums or (-1, -1)), len(self._columns)))
+        self._fixed.extend((kind, ref.rows, *(ref.sums or (-1, -1, -1)), len(self._columns)))
         for offset, _, _, first in ref.columns.values():
             self._columns.extend((offset, first))
 
@@ -99,12 +100,12 @@ class Segments(LazyList[SegmentRef]):
 
     def item(self, index: int) -> SegmentRef:
         """Make one reference."""
-        kind, rows, where, count, at = self._fixed[5 * index : 5 * index + 5]
+        kind, rows, where, count, crc, at = self._fixed[6 * index : 6 * index + 6]
         columns = {}
         for name, dtype, items in self._shapes[kind]:
             columns[name] = (self._columns[at], dtype, items, self._columns[at + 1])
             at += 2
-        return SegmentRef(self._names[index], rows, columns, None if count < 0 else (where, count))
+        return SegmentRef(self._names[index], rows, columns, None if count < 0 else (where, count, crc))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Segments of scratch, and proof that what is read of them is what was written.
 
-A segment is one object: its columns one after the other, then a crc32c of every page of every column. A page
+A segment is one object: its columns one after the other, then a crc32c of every page of each column. A page
 is a fixed number of rows, so that whoever reads a few rows checks a few pages, and nothing is checked twice.
+The receipt of staging holds a crc32c of these sums: another segment in its place is as wrong as a flipped bit.
 """
 
 from __future__ import annotations
@@ -115,7 +116,10 @@ class SegmentReader:
     def _bytes(self, offset: int, count: int) -> np.ndarray:
         try:
             if not self.local:
-                return self.folder.array(self.ref.name, offset, np.dtype(np.uint8), count)
+                found = self.folder.array(self.ref.name, offset, np.dtype(np.uint8), count)
+                if found.size != count:
+                    raise self._lost()
+                return found
             if self._whole is None:
                 self._whole = self._mapped()
         except (FileNotFoundError, ValueError) as error:
@@ -164,12 +168,14 @@ class SegmentReader:
     def _check_page(self, name: str, values: np.ndarray, page: int, step: int, first: int) -> None:
         data = values.reshape(-1).view(np.uint8)  # read-only, as it came
         if google_crc32c.value(data) != self._sum(first + page):
-            raise DamagedScratchError(
-                self.ref.name,
-                f"{self.ref.name} in scratch {self.folder.url} is damaged: rows from {page * step} on of "
-                f"{name!r} are not what was written there; it is removed, run again with --resume, which "
-                "stages it anew",
-            )
+            raise self._damaged(f"rows from {page * step} on of {name!r}")
+
+    def _damaged(self, what: str) -> DamagedScratchError:
+        return DamagedScratchError(
+            self.ref.name,
+            f"{self.ref.name} in scratch {self.folder.url} is damaged: {what} are not what was written "
+            "there; it is removed, run again with --resume, which stages it anew",
+        )
 
     def check(
         self, name: str, values: np.ndarray, base: int, rows: np.ndarray, lengths: np.ndarray | None = None
@@ -205,6 +211,9 @@ class SegmentReader:
     def _sum(self, index: int) -> int:
         if self._sums is None:
             assert self.ref.sums is not None
-            offset, count = self.ref.sums
-            self._sums = self._bytes(offset, 4 * count).view("<u4")
+            offset, count, crc = self.ref.sums
+            table = self._bytes(offset, 4 * count)
+            if google_crc32c.value(table) != crc:
+                raise self._damaged("its checksums")
+            self._sums = table.view("<u4")
         return int(self._sums[index])

@@ -225,7 +225,7 @@ class _Stager:
                 yield bytes(pad)
                 offset += nbytes + pad
             table = np.concatenate([np.empty(0, "<u4"), *sums])
-            where.extend((offset, table.size))
+            where.extend((offset, table.size, checksum(table.tobytes())))
             yield table.tobytes()
 
         where: list[int] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time as clock
 from functools import partial
 
 import numpy as np
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from chunkstore.errors import ConfigError, IngestError
 from chunkstore.layout import FieldSpec, Layout
+from chunkstore.pool import ENCODERS
 from chunkstore.shards import Chunk, add_chunks
 from chunkstore.skeleton import create_store, open_skeleton
 
@@ -107,3 +110,26 @@ def test_what_follows_a_chunk_may_refuse_it(tmp_path):
             ]
         )
     assert made.shard_checksum("x", 0) is None
+
+
+def test_where_a_chunk_is_refused_no_other_is_read_any_more(tmp_path):
+    made = skeleton(tmp_path / "s.zarr", 20, [FieldSpec("x", "f4"), FieldSpec("y", "f4")])
+    begun, done = threading.Event(), []
+
+    def refuse() -> None:
+        begun.wait(2 if ENCODERS.workers > 1 else 0)
+        raise IngestError("times go back")
+
+    def slow() -> None:
+        begun.set()
+        clock.sleep(0.3)
+        done.append(True)
+
+    with pytest.raises(IngestError, match="times go back"):
+        add_chunks(
+            [
+                Chunk(made.begin_shard("x", 0), np.ones(8, "f4"), refuse),
+                Chunk(made.begin_shard("y", 0), np.ones(8, "f4"), slow),
+            ]
+        )
+    assert bool(done) == begun.is_set()

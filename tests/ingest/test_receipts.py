@@ -64,11 +64,7 @@ def test_a_shelf_lists_its_own_receipts_only(tmp_path):
     assert [ledger.receipt("write", i)["rows"] for i in found] == found
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2**50), COLUMNS, st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9)))
-    )
-)
+@given(st.lists(st.tuples(st.integers(0, 2**50), COLUMNS, st.none() | st.tuples(*[st.integers(0, 9)] * 3))))
 def test_segments_come_out_as_they_went_in(told):
     refs = [SegmentRef(f"seg/{i}", rows, columns, sums) for i, (rows, columns, sums) in enumerate(told)]
     segments = Segments()
@@ -85,7 +81,7 @@ def test_one_more_segment_is_some_integers():
         segments = Segments()
         for i in range(count):
             columns = {f"x{c}": (c * 4096 + i, "<f8", 0, c + i) for c in range(9)}
-            segments.append(SegmentRef(f"seg/{i:06d}-0000", 512 + i, columns, (i * 70_000, 99)).to_json())
+            segments.append(SegmentRef(f"seg/{i:06d}-0000", 512 + i, columns, (i * 70_000, 99, i)).to_json())
         size = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         return size

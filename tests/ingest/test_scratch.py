@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chunkstore.codecs import checksum
 from chunkstore.errors import IngestError
 from ingest import ingest, job, scratch
 from ingest.exchange import SegmentRef
@@ -90,6 +91,38 @@ def test_a_flipped_bit_in_a_table_of_slices_ends_clearly_and_resumes(folder, tmp
     assert tree(tmp_path / "o.zarr") == tree(tmp_path / "wanted.zarr")
 
 
+def test_segments_that_have_changed_places_are_seen(tmp_path, monkeypatch):
+    from keyed_source import make_files
+
+    make_files(tmp_path / "in", files=1, rows=600, keys=1)
+    with np.load(tmp_path / "in" / "part0.npz") as first:
+        moved = {**first, "value": first["value"] + 1000}
+    np.savez(tmp_path / "in" / "part1.npz", **moved)
+    run(tmp_path / "in", tmp_path / "wanted.zarr")
+    real = job.gather
+
+    def gather(plan, ledger, scratch):
+        found = real(plan, ledger, scratch)
+        one, two = (Path(scratch.url, "seg", f"{task:06d}-0000") for task in (0, 2))
+        one_data, two_data = one.read_bytes(), two.read_bytes()
+        assert len(one_data) == len(two_data)
+        one.write_bytes(two_data)
+        two.write_bytes(one_data)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "gather", gather)
+        with pytest.raises(IngestError, match=r"seg/00000\d-0000 in scratch .* is damaged.*--resume"):
+            run(tmp_path / "in", tmp_path / "o.zarr")
+    for _ in range(2):  # each names the segment that it met
+        try:
+            run(tmp_path / "in", tmp_path / "o.zarr", resume=True)
+            break
+        except IngestError:
+            continue
+    assert tree(tmp_path / "o.zarr") == tree(tmp_path / "wanted.zarr")
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     rows=st.integers(1, 400),
@@ -110,7 +143,9 @@ def test_damage_is_seen_exactly_where_a_touched_page_has_it(tmp_path_factory, ro
         at %= wrong.size
         wrong[at] ^= 1
         folder.put("s", wrong.tobytes() + sums.tobytes())
-        ref = SegmentRef("s", rows, {"x": (0, "<i4", items, 0)}, (data.size, sums.size))
+        ref = SegmentRef(
+            "s", rows, {"x": (0, "<i4", items, 0)}, (data.size, sums.size, checksum(sums.tobytes()))
+        )
         reader = SegmentReader(folder, ref)
         found, base = reader.column("x", 0, rows)
         low = span[0] % rows
@@ -134,7 +169,9 @@ def test_every_read_of_scratch_that_is_not_local_is_checked_again():
     data = np.arange(9_000.0)
     sums = page_sums([data.view(np.uint8)], 8)
     stored = data.tobytes() + sums.tobytes()
-    ref = SegmentRef("s", data.size, {"x": (0, "<f8", 0, 0)}, (data.nbytes, len(sums)))
+    ref = SegmentRef(
+        "s", data.size, {"x": (0, "<f8", 0, 0)}, (data.nbytes, len(sums), checksum(sums.tobytes()))
+    )
     reads = []
 
     class Remote:

@@ -1,6 +1,6 @@
 """Segments of scratch, and proof that what is read of them is what was written.
 
-A segment is one object: its columns one after the other, then a crc32c of every page of each column. A page
+A segment is one object: its columns one after the other, then a crc32c of each page of each column. A page
 is a fixed number of rows, so that whoever reads a few rows checks a few pages, and nothing is checked twice.
 The receipt of staging holds a crc32c of these sums: another segment in its place is as wrong as a flipped bit.
 """

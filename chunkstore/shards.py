@@ -168,9 +168,9 @@ class ShardWriter:
 def add_chunks(chunks: Sequence[Chunk]) -> None:
     """Encode the next chunks of some shards, side by side; the values may be changed afterwards.
 
-    That holds where it fails, too. Several of one shard come in their order. To hand over more at a time costs
-    less. What is to be done with a chunk ``then`` is done in this order for those of one shard only if they are
-    handed over one by one.
+    That holds where it fails, too. Several of one shard come in their order. To hand over more at a time
+    costs less. What is to be done with a chunk ``then`` is done in this order for those of one shard only if
+    they are handed over one by one.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Segments of scratch, and proof that what is read of them is what was written.
 
 A segment is one object: its columns one after the other, then a crc32c of each page of each column. A page
-is a fixed number of rows, so that whoever reads a few rows checks a few pages, and nothing is checked twice.
-The receipt of staging holds a crc32c of these sums: another segment in its place is as wrong as a flipped bit.
+is a fixed number of rows: who reads a few rows checks a few pages, and nothing is checked twice. The receipt
+of staging holds a crc32c of these sums: another segment in its place is as wrong as a flipped bit.
 """
 
 from __future__ import annotations

@@ -175,6 +175,8 @@ def gather(plan: Plan, ledger: Ledger, scratch: Folder) -> Exchange:
             nbytes += segment["nbytes"]
     whole = np.array(tables, np.int64).reshape(-1, 4)
     del tables
+    gone = whole[:, 1] < 0  # all of these is lost, when is not known
+    np.abs(whole[:, 1], out=whole[:, 1])
     counts = np.array(slices, np.int64)
     segment_of = np.repeat(np.arange(len(segments)), counts)
     before = np.cumsum(whole[:, 1]) - whole[:, 1]
@@ -191,7 +193,7 @@ def gather(plan: Plan, ledger: Ledger, scratch: Folder) -> Exchange:
     first = last = None
     if plan.order == "sort":
         first, last = _times(plan, whole[:, 2]), _times(plan, whole[:, 3])
-    places = place_slices(rank[whole[:, 0]], whole[:, 1], len(ids), first, last)
+    places = place_slices(rank[whole[:, 0]], whole[:, 1], len(ids), first, last, gone=gone)
     return Exchange(
         tuple(ids),
         labels,

@@ -79,6 +79,18 @@ class Grouping:
                 out[places] = values
         return out
 
+    def ungather(self, values: np.ndarray) -> list[np.ndarray]:
+        """Return a column as batches again: what :meth:`gather` makes ``values`` of.
+
+        Examples
+        --------
+        >>> found = group([(np.array([1, 0, 1], np.int32), 3), (0, 2)], np.array([0, 1]))
+        >>> [piece.tolist() for piece in found.ungather(np.array([20, 40, 50, 10, 30]))]
+        [[10, 20, 30], [40, 50]]
+        """
+        pairs = zip(self.places, self.sizes, strict=True)
+        return [values[at : at + n] if isinstance(at, int) else values[at] for at, n in pairs]
+
     def sort(self, times: np.ndarray) -> np.ndarray | None:
         """Sort the rows of each slice by time, rows of one time in their order.
 

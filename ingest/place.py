@@ -183,6 +183,8 @@ def place_slices(
     n_sequences: int,
     first: np.ndarray | None = None,
     last: np.ndarray | None = None,
+    *,
+    gone: np.ndarray | None = None,
 ) -> SlicePlaces:
     """Place slices: by sequence, then in the order of the inputs, or by time.
 
@@ -196,6 +198,9 @@ def place_slices(
         Least and greatest time of each slice; given when rows are to be sorted by time. Slices are then put
         in the order of their times, and only those that overlap form a cluster to be merged. NaN is greater
         than all.
+    gone : bool[N], optional
+        Slices whose times are not known: each stands behind what the slice before it, in the order of the
+        inputs, is merged with.
 
     Examples
     --------
@@ -214,13 +219,40 @@ def place_slices(
         order = np.argsort(rank, kind="stable")
     else:
         first, last = ordered(first[kept]), ordered(last[kept])  # one order of all, which NaN has not
-        order = np.lexsort((np.arange(kept.size), first, rank))
+        known = np.arange(kept.size) if gone is None else np.flatnonzero(~gone[kept])
+        order = known[np.lexsort((first[known], rank[known]))]
         order, cluster = _clusters(order, rank, first, last)
+        if known.size < kept.size:
+            order, cluster = _with_gone(order, cluster, rank)
     start = np.zeros(order.size + 1, np.int64)
     np.cumsum(rows[order], out=start[1:])
     ends = np.searchsorted(rank[order], np.arange(n_sequences), side="right")
     rowsize = np.diff(start[np.concatenate([[0], ends])])
     return SlicePlaces(kept[order].astype(np.int64), start, cluster, rowsize)
+
+
+def _with_gone(order: np.ndarray, cluster: np.ndarray, rank: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Put in the slices that ``order`` leaves out, each alone behind the cluster of the one before it."""
+    n = rank.size
+    behind = np.full(n, -1, np.int64)  # cluster of each slice, or that behind which it stands
+    behind[order] = cluster
+    # in the order of the inputs, sequence by sequence: what is not known goes on as what came before
+    inputs = np.argsort(rank, kind="stable")
+    at = np.maximum.accumulate(np.where(behind[inputs] >= 0, np.arange(n), -1))
+    of_before = np.where(at >= 0, inputs[at], -1)
+    same = (of_before >= 0) & (rank[of_before] == rank[inputs])
+    missing = np.ones(n, bool)
+    missing[order] = False
+    behind[inputs] = np.where(same, behind[of_before], -1)
+    # those that were known keep their order; the others follow their cluster, or begin their sequence
+    place = np.zeros(n, np.int64)
+    place[order] = np.arange(order.size)
+    place[missing] = np.flatnonzero(missing)
+    order = np.lexsort((place, missing, behind, rank))
+    number = np.arange(n)
+    alone = missing[order]
+    begins = alone | np.concatenate([[True], alone[:-1] | (np.diff(behind[order]) != 0)])
+    return order, np.maximum.accumulate(np.where(begins, number, 0))
 
 
 def _clusters(

@@ -114,20 +114,34 @@ def differs(kept: Any, found: Any) -> bool:
     return bool(kept != found and not both_nan)
 
 
-def fill_lost(times: np.ndarray, lost: np.ndarray) -> np.ndarray:
-    """Return times in which lost rows have the time of the row before them, so that sorting keeps them there.
+def fill_lost(times: np.ndarray, lost: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return times with which sorting keeps lost rows where they are, and which slices are lost as a whole.
+
+    A lost row has the time of the row before it in its slice, the first ones that of the row behind them.
+    Where all is lost nothing is known.
+
+    Parameters
+    ----------
+    times, lost : array[n], bool[n]
+        Of slices that stand one after the other.
+    sizes : int64[k]
+        Rows of each slice, more than none.
 
     Examples
     --------
-    >>> fill_lost(np.array([0, 5, 0, 0, 9]), np.array([True, False, True, True, False])).tolist()
-    [5, 5, 5, 5, 9]
+    >>> times, lost = np.array([0, 5, 0, 0, 9, 7]), np.array([True, False, True, True, False, True])
+    >>> [found.tolist() for found in fill_lost(times, lost, np.array([3, 2, 1]))]
+    [[5, 5, 5, 9, 9, 7], [False, False, True]]
     """
-    known = np.flatnonzero(~lost)
-    if known.size == 0:
-        return times
-    at = np.searchsorted(known, np.arange(times.size), side="right") - 1
-    filled: np.ndarray = times[known[at.clip(min=0)]]
-    return filled
+    ends = np.cumsum(sizes)
+    whole = np.add.reduceat((~lost).astype(np.int64), ends - sizes) == 0
+    rows = np.arange(times.size)
+    before = np.maximum.accumulate(np.where(lost, -1, rows))
+    behind = np.minimum.accumulate(np.where(lost, times.size, rows)[::-1])[::-1]
+    begins = np.repeat(ends - sizes, sizes)
+    at = np.where(before >= begins, before, np.where(np.repeat(whole, sizes), rows, behind))
+    filled: np.ndarray = times[at]
+    return filled, whole
 
 
 @dataclass(slots=True)

@@ -164,21 +164,23 @@ class _Stager:
         self.buffer.columns.setdefault(name, []).append(values)
         return values.nbytes
 
-    def _grouped(self) -> tuple[Grouping, np.ndarray | None]:
-        """Say where each row goes; return the times in that order too, if rows are sorted by them."""
+    def _grouped(self) -> tuple[Grouping, np.ndarray | None, np.ndarray | None]:
+        """Say where each row goes; where time sorts, return times in that order, and wholly lost slices."""
         buffer = self.buffer
         grouping = group(buffer.codes, self._rank())
         name = self.job.time_field
         if self.job.order != "sort" or name is None:
-            return grouping, None
-        if LOST in buffer.columns:
-            # lost rows stay behind the row before them; what they hold never reaches the store
-            whole = fill_lost(np.concatenate(buffer.columns[name]), np.concatenate(buffer.columns[LOST]))
-            buffer.columns[name] = np.split(whole, np.cumsum(grouping.sizes)[:-1])
+            return grouping, None, None
         pieces = buffer.columns[name]
         times = grouping.gather(pieces, np.empty(buffer.rows, np.result_type(*pieces)))
+        gone = None
+        if LOST in buffer.columns:
+            # lost rows stay behind the row before them; what they hold never reaches the store
+            lost = grouping.gather(buffer.columns[LOST], np.empty(buffer.rows, bool))
+            times, gone = fill_lost(times, lost, grouping.rows)
+            buffer.columns[name] = grouping.ungather(times)
         ordered = grouping.sort(times)
-        return grouping, times if ordered is None else ordered
+        return grouping, times if ordered is None else ordered, gone
 
     def _rank(self) -> np.ndarray:
         names = self.names
@@ -200,7 +202,7 @@ class _Stager:
         buffer = self.buffer
         if buffer.rows == 0:
             return
-        grouping, times = self._grouped()
+        grouping, times, gone = self._grouped()
         name = f"seg/{self.task.index:06d}-{len(self.segments):04d}"
         columns: dict[str, list[Any]] = {}
         sums: list[np.ndarray] = []
@@ -236,6 +238,8 @@ class _Stager:
         if times is not None:
             ends = np.cumsum(grouping.rows)
             table[:, 2], table[:, 3] = _bits(times[ends - grouping.rows]), _bits(times[ends - 1])
+        if gone is not None:
+            table[gone, 1] *= -1  # no time of theirs is known
         out = io.BytesIO()
         np.save(out, table)
         index = out.getvalue()

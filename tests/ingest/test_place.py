@@ -107,3 +107,30 @@ def test_a_slice_that_ends_without_a_time_reaches_behind_all_later_ones():
     first, last = np.array([1.0, 2.0, 6.0, 8.0]), np.array([5.0, np.nan, 7.0, 9.0])
     places = place_slices(np.zeros(4, np.int64), np.full(4, 2), 1, first, last)
     assert list(places.clusters()) == [(0, 4)]
+
+
+@given(staged(), st.lists(st.booleans(), min_size=14, max_size=14))
+def test_slices_without_times_stand_alone_behind_the_one_before_them(slices, marks):
+    slices = [(rank, times) for rank, times in slices if times]
+    gone = np.array(marks[: len(slices)], bool)
+    rank = np.array([r for r, _ in slices], np.int64)
+    rows = np.array([len(t) for _, t in slices], np.int64)
+    first = np.array([t[0] for _, t in slices], np.int64)
+    last = np.array([t[-1] for _, t in slices], np.int64)
+    found = place_slices(rank, rows, 4, first, last, gone=gone)
+    own = np.flatnonzero(~gone)
+    plain = place_slices(rank[own], rows[own], 4, first[own], last[own])
+    clusters = [own[plain.slice[plain.cluster == c]].tolist() for c in np.unique(plain.cluster)]
+    wanted = []
+    for r in range(4):
+        mine = [c for c in clusters if rank[c[0]] == r]
+        after = {-1: []} | {i: [] for i in range(len(mine))}
+        for s in np.flatnonzero(gone & (rank == r)).tolist():
+            known = [i for i in range(s) if rank[i] == r and not gone[i]]
+            after[next(k for k, c in enumerate(mine) if known[-1] in c) if known else -1].append([s])
+        wanted += after[-1]
+        for k, c in enumerate(mine):
+            wanted += [c, *after[k]]
+    assert [found.slice[found.cluster == c].tolist() for c in np.unique(found.cluster)] == wanted
+    assert found.start.tolist() == np.cumsum([0, *(int(rows[s]) for c in wanted for s in c)]).tolist()
+    assert found.rowsize.tolist() == [int(rows[rank == r].sum()) for r in range(4)]

@@ -336,8 +336,13 @@ def _check(scan: Scan) -> None:
         raise ConfigError(f"order {scan.order!r} needs a time field; name one, or choose 'keep'")
     if scan.time_field is not None and scan.time_field not in names:
         raise ConfigError(f"the time field {scan.time_field!r} is none of the fields: {', '.join(names)}")
-    if scan.cut is not None and scan.cut.max_gap is not None and scan.time_field is None:
-        raise ConfigError("cutting at gaps of time needs a time field")
+    if any(f.items for f in scan.fields if f.name == scan.time_field):
+        raise ConfigError(f"the time field {scan.time_field!r} holds vectors; a time is one number")
+    if scan.cut is not None and scan.cut.max_gap is not None:
+        if scan.time_field is None:
+            raise ConfigError("cutting at gaps of time needs a time field")
+        if not scan.cut.max_gap >= 0:
+            raise ConfigError(f"max_gap is {scan.cut.max_gap}; a step of time is 0 or more")
     for name, values in scan.key_labels.items():
         if len(values) != len(scan.keys):
             raise IngestError(f"column {name!r} has {len(values)} values for {len(scan.keys)} sequences")

@@ -76,6 +76,8 @@ class _Buffer:
     codes: list[tuple[np.ndarray | int, int]] = field(default_factory=list)
     rows: int = 0
     nbytes: int = 0
+    aside: int = 0
+    """Bytes that grouping and sorting will need beside the values."""
 
 
 class _Stager:
@@ -142,9 +144,16 @@ class _Stager:
             gap = 0 if lost is None else int(np.count_nonzero(lost))
         buffer.rows += batch.rows
         buffer.nbytes += added
-        if buffer.nbytes >= self.job.segment:
+        buffer.aside += batch.rows * self._aside_bytes(mixed=batch.codes is not None and key is None)
+        if buffer.nbytes >= min(self.job.segment, 2 * self.job.segment - buffer.aside):
             self.flush()
         return batch.rows - gap, gap
+
+    def _aside_bytes(self, *, mixed: bool) -> int:
+        """Return the bytes a row beside the values; a plan promises twice a segment for both."""
+        one = max(f.bytes_per_obs for f in self.job.fields)  # columns are grouped one after the other
+        sort = self.job.order == "sort"
+        return one + 8 * mixed + 40 * sort + 56 * (sort and LOST in self.buffer.columns)
 
     def _codes(self, keys: Sequence[str]) -> list[int]:
         """Give a number to every key; the same to the same, unless each is met once."""

@@ -14,7 +14,7 @@ from chunkstore.layout import FieldSpec
 from ingest.difference import changed_files, difference
 from ingest.memory import BASE_MEMORY, Choices, choose_layout, write_memory
 from ingest.plan import make_plan
-from ingest.protocol import Part, Scan
+from ingest.protocol import CutRule, Part, Scan
 
 MIB = 1 << 20
 FIELDS = (FieldSpec("x", "float32"), FieldSpec("n", "int64", nullable=True))
@@ -84,6 +84,9 @@ def test_changed_inputs_are_named():
         ({"order": "backwards"}, ConfigError),
         ({"time_field": "t"}, ConfigError),
         ({"fields": ()}, ConfigError),
+        ({"fields": (FieldSpec("t", "float64", items=2),), "time_field": "t"}, ConfigError),
+        ({"time_field": "n", "cut": CutRule(max_gap=-1)}, ConfigError),
+        ({"time_field": "n", "cut": CutRule(max_gap=float("nan"))}, ConfigError),
         ({"fields": (FIELDS[0], FIELDS[0])}, IngestError),
         ({"key_labels": {"kind": ("cat",)}}, IngestError),
         ({"parts": [Part(1, "f", "1", 1, 1, 1, 0)]}, IngestError),

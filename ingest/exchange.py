@@ -185,7 +185,11 @@ def gather(plan: Plan, ledger: Ledger, scratch: Folder) -> Exchange:
     ids = known.names
     rank = np.arange(len(ids), dtype=np.int64)
     if plan.key_order == "sorted":
-        order = sorted(range(len(ids)), key=lambda i: natural_key(ids[i]))
+        # those that the scan knows have their order, and labels in it
+        order = [
+            *range(len(plan.keys)),
+            *sorted(range(len(plan.keys), len(ids)), key=lambda i: natural_key(ids[i])),
+        ]
         rank[order] = np.arange(len(ids))
         ids = [ids[i] for i in order]  # of ids that read the same, the first of the inputs comes first
         labels = {name: {int(rank[i]): v for i, v in column.items()} for name, column in labels.items()}

@@ -245,9 +245,9 @@ def _columns(
     specs += [_guess(name, labels[name].values()) for name in sorted(labels) if name not in known]
     columns = {}
     for spec in specs:
-        told = plan.key_labels.get(spec.name)
+        told = plan.key_labels.get(spec.name, ())
         found = labels.get(spec.name, {})
-        values = [found.get(i, None if told is None else told[i]) for i in range(n)]
+        values = [found.get(i, told[i] if i < len(told) else None) for i in range(n)]
         if origin is not None:
             values = [values[o] for o in origin.tolist()]
         dtype = spec.dtype

@@ -233,3 +233,15 @@ def test_empty_inputs_make_an_empty_store(tmp_path):
     result = run(tmp_path / "in", tmp_path / "o.zarr")
     store = chunkstore.open_store(tmp_path / "o.zarr")
     assert (result.exit_code, store.n_obs, store.n_sequences) == (0, 0, 0)
+
+
+def test_sequences_that_the_scan_knows_keep_their_order_and_their_labels(tmp_path):
+    for name in "cab":
+        np.save(tmp_path / f"{name}.npy", np.array([3.0, 1.0, 2.0]) + ord(name))
+    inputs = [tmp_path / f"{name}.npy" for name in "cab"]
+    ingest.ingest("keyed_source:SortedNpy", inputs, tmp_path / "o.zarr", {"field": "x"}, workers=0)
+    store = chunkstore.open_store(tmp_path / "o.zarr")
+    assert list(store.sequences.ids) == ["c", "a", "b"]
+    assert list(store.sequences.column("place")) == [0, 1, 2]
+    wanted = [ord(name) + i for name in "cab" for i in (1.0, 2.0, 3.0)]
+    assert store.read("x", 0, 9).tolist() == wanted

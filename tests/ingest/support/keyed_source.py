@@ -136,6 +136,23 @@ class SlowNpy(NpySource):
         yield from super().read(part)
 
 
+class SortedNpy(NpySource):
+    """The example source with its rows sorted, and a label that names the place of each file."""
+
+    def scan(self, inputs):
+        found = super().scan(inputs)
+        places = tuple(range(len(found.keys)))
+        return replace(
+            found,
+            source="keyed_source:SortedNpy",
+            time_field=self.field,
+            order="sort",
+            key_order="sorted",
+            columns=(ColumnSpec("place", "int64"),),
+            key_labels={"place": places},
+        )
+
+
 def make_files(folder, files, rows, keys, seed=0, disorder=0.3, gap=0.02, dtype="int64"):
     """Write files of mixed rows and return them all as one dict of columns, in the order of the inputs."""
     random = np.random.default_rng(seed)

@@ -48,7 +48,7 @@ class LocalWorkers:
     ) -> None:
         self.folder = folder
         self.restarts = 0
-        self._ready = [source, json.dumps(dict(options or {}), default=str)]
+        self._ready = [source, json.dumps(dict(options or {}), default=str)]  # secrets may be among them
         self._address: str | None = None
         self.processes = [self._start() for _ in range(count)]
 
@@ -85,14 +85,19 @@ class LocalWorkers:
             "DASK_DISTRIBUTED__WORKER__USE_FILE_LOCKING": "False",
             "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error",
         }
-        process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
-            [sys.executable, "-c", "from ingest.local import serve; serve()", *self._ready],
+        process = subprocess.Popen(  # our own interpreter and module
+            [sys.executable, "-c", "from ingest.local import serve; serve()"],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):
+            # not among its arguments, which everybody on the machine can read
+            process.stdin.write(json.dumps(self._ready).encode() + b"\n")
+            process.stdin.flush()
         if self._address is not None:
             self._tell(process)
         return process
@@ -130,11 +135,12 @@ class LocalWorkers:
 
 
 def serve() -> None:
-    """Be a worker: import, wait for the address of the scheduler on stdin, work until it goes."""
+    """Be a worker: import what stdin names, wait there for the scheduler's address, work until it goes."""
     from distributed.cli import dask_worker
 
     with contextlib.suppress(Exception):  # a task that needs what cannot be had will say so
-        _make_ready(sys.argv[1], json.loads(sys.argv[2]))
+        name, options = json.loads(sys.stdin.buffer.readline())
+        _make_ready(name, options)
     asked = sys.stdin.buffer.readline()
     if not asked:  # the job ended before it had work
         return
@@ -199,6 +205,7 @@ def local_cluster(workers: int | LocalWorkers, folder: str | None = None) -> Das
             host="127.0.0.1",
         )
     processes = workers if isinstance(workers, LocalWorkers) else None
+    client = None
     try:
         client = library.Client(cluster, set_as_default=False)
         if not isinstance(workers, LocalWorkers):
@@ -214,7 +221,10 @@ def local_cluster(workers: int | LocalWorkers, folder: str | None = None) -> Das
     except BaseException:
         if processes is not None:
             processes.close()
+        if client is not None:
+            client.close()
         cluster.close()
+        told.setLevel(level)
         raise
     runner = DaskRunner(
         client, [processes.close, client.close, cluster.close, lambda: told.setLevel(level)], processes.watch

@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -73,3 +74,18 @@ def test_a_dashboard_that_was_asked_for_is_there(monkeypatch):
             assert b"Dask" in page.read()
     finally:
         runner.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="arguments are read from /proc")
+def test_options_with_secrets_are_not_among_the_arguments_of_workers():
+    long = {"fields": "x" * 200_000}  # no system takes an argument as long as that
+    workers = LocalWorkers(1, "npy", {"storage_options": {"secret": "hush-hush"}, **long})
+    try:
+        (process,) = workers.processes
+        assert b"hush-hush" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert b"hush-hush" not in Path(f"/proc/{process.pid}/environ").read_bytes()
+        runner = local_cluster(workers)
+        assert list(runner.map(abs, [-3])) == [(-3, 3)]
+        runner.close()
+    finally:
+        workers.close()

@@ -334,13 +334,12 @@ class DaskRunner:
                     if future not in running:
                         continue
                     tried = running.pop(future)
-                    error = self._error(future)
-                    if error is not None:
-                        future.release()
-                        again.extend(self._lost(tried, error))
-                        continue
-                    results, seconds = future.result()
+                    got = self._result(future)
                     future.release()
+                    if isinstance(got, BaseException):
+                        again.extend(self._lost(tried, got))
+                        continue
+                    results, seconds = got
                     pace.took(len(results), seconds)
                     again.extend(tried[len(results) :])
                     for one, result in zip(tried, results, strict=False):
@@ -392,9 +391,15 @@ class DaskRunner:
         future.add_done_callback(finished.put)
         return future
 
-    def _wait(self, done: queue.SimpleQueue[Any]) -> list[Any]:
+    def _check(self) -> None:
         if self.client.status not in {"running", "connecting"}:
-            raise IngestError("the dask scheduler is gone; what is finished is kept: run again with --resume")
+            raise IngestError(
+                "the dask scheduler is gone, or its client was closed; what is finished is kept: run again "
+                "with --resume"
+            )
+
+    def _wait(self, done: queue.SimpleQueue[Any]) -> list[Any]:
+        self._check()
         found = []
         with contextlib.suppress(queue.Empty):
             found.append(done.get(timeout=1))
@@ -402,16 +407,27 @@ class DaskRunner:
                 found.append(done.get_nowait())
         return found
 
-    @staticmethod
-    def _error(future: Any) -> BaseException | None:
-        if future.status == "finished":
-            return None
-        if future.status in {"cancelled", "lost"}:
-            from distributed import CancelledError
+    def _result(self, future: Any) -> Any:
+        """Return what a handful led to, or the error of one that has no result.
 
-            return CancelledError(future.key)
-        error: BaseException = future.exception()
-        return error
+        Its worker may die before the result has left it. The scheduler then waits for another worker, which
+        may be for us to start.
+        """
+        while True:
+            if future.status in {"cancelled", "lost"}:
+                from distributed import CancelledError
+
+                return CancelledError(future.key)
+            try:
+                if future.status == "error":
+                    return future.exception()
+                return future.result(timeout=1)
+            except TimeoutError:
+                self._check()
+                if self._watch is not None:
+                    self._watch()
+            except Exception as error:
+                return error
 
     def close(self) -> None:
         """Close what this runner started, and nothing else."""

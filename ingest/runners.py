@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from chunkstore.errors import IngestError
+from chunkstore.errors import ConfigError, IngestError
 from ingest.local import LocalWorkers, local_cluster
 from ingest.run import DaskRunner, SerialRunner
 
@@ -14,7 +14,43 @@ if TYPE_CHECKING:
 
     from ingest.run import Runner
 
-__all__ = ["available_cores", "make_runner", "start_early"]
+__all__ = ["available_cores", "check_workers", "make_runner", "start_early"]
+
+
+def check_workers(workers: int | None, scheduler: str | None, client: Any) -> None:
+    """Refuse what no runner can be made of, before there is any work.
+
+    Raises
+    ------
+    ConfigError
+        If ``workers`` is negative, more than one of the three is given, or the client cannot be used.
+
+    Examples
+    --------
+    >>> check_workers(2, None, None)
+    >>> check_workers(2, "tcp://10.0.0.1:8786", None)
+    Traceback (most recent call last):
+    chunkstore.errors.ConfigError: workers and scheduler exclude each other: ...
+    """
+    given = {"workers": workers, "scheduler": scheduler, "client": client}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise ConfigError(
+            f"{' and '.join(named)} exclude each other: a cluster that is there has workers of its own"
+        )
+    if workers is not None and workers < 0:
+        raise ConfigError(f"workers is {workers}; give a number of processes, or 0 to run all in this one")
+    if client is None:
+        return
+    if not hasattr(client, "submit") or not hasattr(client, "nthreads"):
+        raise ConfigError(f"client is of type {type(client).__name__}; give a distributed.Client")
+    if getattr(client, "asynchronous", False):
+        raise ConfigError(
+            "client is asynchronous, and a job waits for its tasks; give a client made without "
+            "asynchronous=True, outside of an event loop"
+        )
+    if client.status not in {"running", "connecting"}:
+        raise ConfigError(f"client is {client.status}; give one that is connected to its scheduler")
 
 
 def start_early(

@@ -11,8 +11,9 @@ import pytest
 
 import ingest
 from chunkstore.errors import ConfigError, IngestError, SourceChangedError
+from ingest.local import LocalWorkers, local_cluster
 from ingest.run import DEATHS, TOGETHER, DaskRunner, SerialRunner, _Pace, _Try, is_passing
-from ingest.runners import make_runner
+from ingest.runners import check_workers, make_runner
 
 
 @pytest.fixture
@@ -158,7 +159,7 @@ class Answer:
     def add_done_callback(self, call):
         call(self)
 
-    def result(self):
+    def result(self, timeout=None):
         return self._result
 
     def release(self):
@@ -227,3 +228,63 @@ def test_passing_is_told_from_lasting():
     assert not is_passing(PermissionError(errno.EACCES, "no"))
     assert not is_passing(FileNotFoundError())
     assert not is_passing(ValueError())
+
+
+def test_a_worker_that_dies_before_its_result_has_left_it_is_replaced():
+    from distributed import Client
+
+    class Struck(Client):
+        """The scheduler has heard that a task is done; its worker dies while the result is asked for."""
+
+        left = 1
+
+        def submit(self, *given, **named):
+            future = super().submit(*given, **named)
+            real = future.result
+
+            def result(timeout=None):
+                if Struck.left:
+                    Struck.left = 0
+                    (process,) = workers.processes
+                    process.kill()
+                    process.wait()
+                return real(timeout)
+
+            future.result = result
+            return future
+
+    workers = LocalWorkers(1)
+    runner = local_cluster(workers)
+    try:
+        with Struck(runner.client.scheduler.address, set_as_default=False) as client:
+            watched = DaskRunner(client, watch=workers.watch)
+            found: list[object] = []
+            thread = threading.Thread(target=lambda: found.extend(watched.map(abs, [-1, -2])), daemon=True)
+            thread.start()
+            thread.join(60)
+            assert sorted(found) == [(-2, 2), (-1, 1)]
+            assert Struck.left == 0
+    finally:
+        runner.close()
+
+
+def test_what_no_runner_can_be_made_of_is_refused_before_any_work(client, tmp_path):
+    class Closed(Handed):
+        status = "closed"
+
+    class Asynchronous(Handed):
+        asynchronous = True
+
+    np.save(tmp_path / "a.npy", np.arange(4.0))
+    for how, words in (
+        ({"workers": -1}, "workers is -1"),
+        ({"workers": 2, "client": client}, "workers and client exclude"),
+        ({"workers": 0, "scheduler": "tcp://127.0.0.1:1"}, "workers and scheduler exclude"),
+        ({"client": Closed()}, "client is closed"),
+        ({"client": Asynchronous()}, "asynchronous"),
+        ({"client": "tcp://127.0.0.1:1"}, "of type str"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            ingest.ingest("npy", tmp_path, tmp_path / "o.zarr", **how)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npy"]
+    check_workers(None, None, client)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from chunkstore.layout import parse_bytes
-from ingest.inputs import expand, is_url
+from ingest.inputs import expand, is_url, local_path
 from ingest.job import Execution, IngestResult, plan_job, run_job
 from ingest.memory import Choices
 from ingest.progress import make_progress
@@ -129,10 +131,10 @@ def ingest(
         scheduler=scheduler,
         client=client,
         tmp_dir=None if tmp_dir is None else _place(tmp_dir),
-        report=None if report is None else os.fspath(report),
+        report=None if report is None else _place(report),
         storage_options=dict(storage_options or {}),
     )
-    shown = make_progress(progress, given.get("rate"))
+    shown = make_progress(progress, given.get("rate") if source == "audio" else None)
     try:
         return run_job(source, given, files, _place(out), choices=choices, how=how, progress=shown)
     finally:
@@ -255,6 +257,8 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, np.generic):
+        return value.item()
     return list(value)
 
 
@@ -286,4 +290,4 @@ def _choices(
 
 def _place(out: str | os.PathLike[str]) -> str:
     text = os.fspath(out)
-    return text if is_url(text) else os.path.abspath(text.removeprefix("file://"))  # noqa: PTH100
+    return text if is_url(text) else os.path.abspath(local_path(text))  # noqa: PTH100

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ingest.inputs import shown
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -50,8 +52,12 @@ def changed_files(old: Iterator[Any], new: Sequence[Part], most: int = 5) -> lis
     """Return which inputs came, went or changed, as lines; ``old`` are the rows of ``parts.jsonl``."""
     before = {row[1]: row[2] for row in old}
     now = {p.file: p.identity for p in new}
-    lines = [f"new: {f}" for f in now if f not in before]
-    lines += [f"gone: {f}" for f in before if f not in now]
-    lines += [f"changed: {f}" for f in now if f in before and before[f] != now[f]]
+    lines = [f"new: {shown(f)}" for f in now if f not in before]
+    lines += [f"gone: {shown(f)}" for f in before if f not in now]
+    lines += [f"changed: {shown(f)}" for f in now if f in before and before[f] != now[f]]
+    if not lines and list(before) != list(now):
+        at = next(i for i, (a, b) in enumerate(zip(before, now, strict=True)) if a != b)
+        was, is_now = list(before)[at], list(now)[at]
+        lines = [f"in another order: input {at} was {shown(was)} and is {shown(is_now)} now"]
     more = len(lines) - most
     return lines[:most] + ([f"and {more} more"] if more > 0 else [])

@@ -20,7 +20,7 @@ import numpy as np
 
 from chunkstore.errors import IngestError
 from chunkstore.places import ObjectPlace
-from ingest.inputs import is_url
+from ingest.inputs import is_url, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -80,7 +80,7 @@ class LocalFolder:
     """
 
     def __init__(self, url: str) -> None:
-        self.url = os.path.abspath(url.removeprefix("file://"))
+        self.url = os.path.abspath(local_path(url))
         self._root = os.path.realpath(self.url)
 
     def _path(self, name: str) -> str:

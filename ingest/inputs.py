@@ -14,16 +14,19 @@ import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from chunkstore.errors import InputError
+from chunkstore.places import redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["expand", "is_url", "natural_key"]
+__all__ = ["expand", "is_url", "local_path", "natural_key", "shown"]
 
 _DIGITS = re.compile(r"(\d+)")
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]+://")
+_FILE = re.compile("^file://", re.IGNORECASE)
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -52,7 +55,34 @@ def is_url(text: str) -> bool:
     >>> is_url("s3://bucket/a"), is_url("/tmp/a"), is_url("file:///tmp/a")
     (True, False, False)
     """
-    return bool(_URL.match(text)) and not text.startswith("file://")
+    return bool(_URL.match(text)) and not _FILE.match(text)
+
+
+def local_path(text: str) -> str:
+    """Return the path that ``file://`` names, as the reader of stores has it; any other text is a path.
+
+    Examples
+    --------
+    >>> local_path("file:///data/my%20birds"), local_path("/data/my%20birds")
+    ('/data/my birds', '/data/my%20birds')
+    """
+    found = _FILE.match(text)
+    return unquote(text[found.end() :].removeprefix("localhost")) if found else text
+
+
+def shown(text: str) -> str:
+    """Return an input as it may stand in a message: URLs without user, password and query.
+
+    Examples
+    --------
+    >>> shown("https://me:pw@host/a.avro?sig=abc"), shown("s3://bucket/day?.avro"), shown("/data/a?b=c")
+    ('https://host/a.avro', 's3://bucket/day?.avro', '/data/a?b=c')
+    """
+    if not is_url(text):
+        return text
+    query = text.partition("?")[2]
+    secret = not query or "=" in query or text.lower().startswith("http")
+    return redact_url(text) if secret else f"{redact_url(text)}?{query}"  # a ? of a glob
 
 
 def expand(
@@ -61,6 +91,8 @@ def expand(
     storage_options: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Return the inputs as a list of absolute paths and URLs, without repeats.
+
+    A file that is reached through two folders, one of them a link, is a repeat; a link to a file is none.
 
     Parameters
     ----------
@@ -90,15 +122,30 @@ def expand(
     """
     given = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
     wanted = tuple(s.lower() for s in suffixes)
-    found: dict[str, None] = {}
+    found: dict[str, str] = {}
+    entry = _Entries()
     for one in given:
         for path in _one(os.fspath(one), wanted, storage_options or {}, depth=0):
-            found[path] = None
+            found.setdefault(path if is_url(path) else entry(path), path)
     if not found:
         what = f" ending in {', '.join(suffixes)}" if suffixes else ""
-        where = ", ".join(os.fspath(g) for g in given[:3]) or "no inputs given"
+        where = ", ".join(shown(os.fspath(g)) for g in given[:3]) or "no inputs given"
         raise InputError(f"nothing to read: no file{what} in {where}")
-    return list(found)
+    return list(found.values())
+
+
+class _Entries:
+    """Where files stand, by whatever links they are reached: a link itself is not followed."""
+
+    def __init__(self) -> None:
+        self._real: dict[str, str] = {}
+
+    def __call__(self, path: str) -> str:
+        folder, name = os.path.split(path)
+        real = self._real.get(folder)
+        if real is None:
+            real = self._real[folder] = os.path.realpath(folder)
+        return os.path.join(real, name)
 
 
 def _one(text: str, wanted: tuple[str, ...], options: Mapping[str, Any], depth: int) -> Iterator[str]:
@@ -107,18 +154,20 @@ def _one(text: str, wanted: tuple[str, ...], options: Mapping[str, Any], depth: 
     elif is_url(text):
         yield from _remote(text, wanted, options)
     else:
-        yield from _local(text.removeprefix("file://"), wanted)
+        yield from _local(local_path(text), wanted)
 
 
 def _listed(name: str, wanted: tuple[str, ...], options: Mapping[str, Any], depth: int) -> Iterator[str]:
     if depth > 8:
         raise InputError(f"list file {name!r} names lists more than 8 deep; do they name each other?")
     try:
-        lines = Path(name).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        told = Path(name).read_bytes().decode("utf-8-sig", "surrogateescape")  # as names of files are
+    except OSError as error:
         raise InputError(f"cannot read the list file {name!r}: {error}") from error
+    if "\0" in told:
+        raise InputError(f"cannot read the list file {name!r}: it is no UTF-8 text")
     base = os.path.dirname(os.path.abspath(name))
-    for line in lines:
+    for line in told.split("\n"):  # other separators of lines may stand in names
         entry = line.strip()
         if not entry or entry.startswith("#"):
             continue
@@ -127,7 +176,8 @@ def _listed(name: str, wanted: tuple[str, ...], options: Mapping[str, Any], dept
         elif is_url(entry):
             yield from _one(entry, wanted, options, depth + 1)
         else:
-            yield from _one(os.path.join(base, entry), wanted, options, depth + 1)
+            path = os.path.join(base, os.path.expanduser(local_path(entry)))
+            yield from _one(path, wanted, options, depth + 1)
 
 
 def _local(text: str, wanted: tuple[str, ...]) -> Iterator[str]:
@@ -138,16 +188,33 @@ def _local(text: str, wanted: tuple[str, ...]) -> Iterator[str]:
         yield path
     elif _MAGIC.search(text):
         hits = sorted(glob.glob(path, recursive=True), key=natural_key)
-        for hit in hits:
-            if os.path.isdir(hit):
-                # `x/*` and `x/**` name folders beside files: their files come by the walk, once
-                yield from _walk(hit, wanted)
-            elif not _hidden(os.path.basename(hit)) and (
-                not wanted or _MAGIC.search(text) is None or _named(hit, wanted, text)
-            ):
-                yield hit
+        if not hits:
+            raise InputError(f"nothing matches {text}")
+        yield from _shortest(list(_matched(hits, text, wanted)))
     else:
         raise InputError(f"no such file or folder: {text}")
+
+
+def _matched(hits: Iterable[str], text: str, wanted: tuple[str, ...]) -> Iterator[str]:
+    """Yield the files among the hits of a glob, and those of its folders."""
+    for hit in hits:
+        if os.path.isdir(hit):
+            # `x/*` and `x/**` name folders beside files: their files come by the walk, once
+            yield from _walk(hit, wanted)
+        elif not _hidden(os.path.basename(hit)) and (not wanted or _named(hit, wanted, text)):
+            yield hit
+
+
+def _shortest(paths: Sequence[str]) -> Iterator[str]:
+    """Yield each file once, by its shortest path: ``**`` follows links, and those that lead back 40 times."""
+    entry = _Entries()
+    best: dict[str, str] = {}
+    for path in paths:
+        at = entry(path)
+        if path.count(os.sep) < best.setdefault(at, path).count(os.sep):
+            best[at] = path
+    kept = set(best.values())
+    yield from (path for path in dict.fromkeys(paths) if path in kept)
 
 
 def _named(hit: str, wanted: tuple[str, ...], pattern: str) -> bool:
@@ -216,5 +283,5 @@ def _remote(text: str, wanted: tuple[str, ...], options: Mapping[str, Any]) -> I
     except FileNotFoundError:
         hits = []
     if not hits:
-        raise InputError(f"nothing to read at {text}")
+        raise InputError(f"nothing to read at {shown(text)}")
     yield from (address(h) for h in sorted(hits, key=natural_key))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from chunkstore.errors import ConfigError, MissingDependencyError
+from ingest.inputs import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +59,8 @@ def filesystem(url: str, storage_options: Mapping[str, Any] | None = None) -> tu
     try:
         system, path = fsspec.core.url_to_fs(url, **dict(storage_options or {}))
     except ImportError as error:
-        raise MissingDependencyError(f"{url}: {error}; pip install 'chunkstore[cloud]'") from error
+        raise MissingDependencyError(f"{shown(url)}: {error}; pip install 'chunkstore[cloud]'") from error
     except ValueError as error:
-        raise ConfigError(f"{url}: {error}") from error
+        told = str(error).replace(url, shown(url))
+        raise ConfigError(f"{shown(url)}: {told}") from None
     return system, path

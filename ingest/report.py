@@ -6,11 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from chunkstore.errors import IngestError
-from chunkstore.text import counted
+from chunkstore.text import counted, human_bytes
 from ingest.faults import FaultCount, codes, fault_to_json
-from ingest.inputs import is_url
+from ingest.inputs import is_url, local_path, shown
 from ingest.memory import row_bytes
-from ingest.progress import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +50,7 @@ def build_report(
     count = FaultCount(dict(tally.faults.by_code), tally.faults.losing)
     count.add(more)
     rows = tally.rows
-    files: list[dict[str, Any]] = [{"file": name, **own} for name, own in tally.by_file()]
+    files: list[dict[str, Any]] = [{"file": shown(name), **own} for name, own in tally.by_file()]
     for own in files:
         if own["rows_in"] != own["stored"] + own["gap"] + own["quarantined"]:
             raise IngestError(f"{own} does not add up; this is a bug, please report it")
@@ -123,12 +122,15 @@ def tell(report: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def write_faults(place: str, faults: Iterable[Fault]) -> None:
+def write_faults(
+    place: str, faults: Iterable[Fault], storage_options: Mapping[str, Any] | None = None
+) -> None:
     """Write faults as JSON lines to a file or URL."""
 
     def lines() -> Iterable[str]:
         for fault in faults:
-            yield json.dumps(fault_to_json(fault), ensure_ascii=True) + "\n"
+            told = {**fault_to_json(fault), "file": shown(fault.file)}
+            yield json.dumps(told, ensure_ascii=True) + "\n"
 
     if is_url(place):
         import fsspec
@@ -136,8 +138,8 @@ def write_faults(place: str, faults: Iterable[Fault]) -> None:
         from ingest.remote import register_clouds
 
         register_clouds()
-        with fsspec.open(place, "wt", encoding="utf-8") as out:
+        with fsspec.open(place, "wt", encoding="utf-8", **dict(storage_options or {})) as out:
             out.writelines(lines())
         return
-    with open(place, "w", encoding="utf-8") as out:  # noqa: PTH123  # a path as it was typed
+    with open(local_path(place), "w", encoding="utf-8") as out:  # noqa: PTH123  # a path as it was typed
         out.writelines(lines())

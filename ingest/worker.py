@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from chunkstore.errors import IngestError, SourceChangedError
 from chunkstore.shards import open_skeleton
 from ingest.folder import LocalFolder, open_folder
+from ingest.inputs import is_url, shown
 from ingest.ledger import Ledger
 from ingest.remote import register_clouds
 from ingest.sources import open_source
@@ -65,7 +66,8 @@ def skeleton_of(job: Job) -> StoreSkeleton:
         if found is None:
             if len(_skeletons) > 8:
                 _skeletons.clear()
-            found = _skeletons[key] = open_skeleton(job.store, job.storage_options)
+            options = job.storage_options if is_url(job.store) else None
+            found = _skeletons[key] = open_skeleton(job.store, options)
     return found
 
 
@@ -77,7 +79,9 @@ def fence(job: Job, ledger: Ledger) -> None:
         return
     held: Any = ledger.get_json("lock.json")
     if not isinstance(held, dict) or held.get("token") != job.token:
-        raise IngestError(f"this job no longer holds the lock of {job.store}; its task stops without writing")
+        raise IngestError(
+            f"this job no longer holds the lock of {shown(job.store)}; its task stops without writing"
+        )
     if len(_fenced) > 64:
         _fenced.clear()
     _fenced[job.token] = now
@@ -89,10 +93,11 @@ def check_identity(source: Source, part: Part) -> None:
         now = source.identity(part.file)
     except FileNotFoundError as error:
         raise SourceChangedError(
-            f"{part.file} was there at the scan and is gone now; bring it back and run again with --resume"
+            f"{shown(part.file)} was there at the scan and is gone now; bring it back and "
+            "run again with --resume"
         ) from error
     if now != part.identity:
         raise SourceChangedError(
-            f"{part.file} changed since the scan ({part.identity} then, {now} now); bring the old file back "
-            "and run again with --resume, or start anew with --overwrite"
+            f"{shown(part.file)} changed since the scan ({part.identity} then, {now} now); bring the old "
+            "file back and run again with --resume, or start anew with --overwrite"
         )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
-from chunkstore.errors import InputError
-from ingest.inputs import expand, natural_key
+from chunkstore.errors import ChunkstoreError, InputError
+from ingest.difference import changed_files
+from ingest.inputs import expand, natural_key, shown
 
 
 @pytest.fixture
@@ -131,3 +133,58 @@ def test_a_pipe_among_files_is_named(tree):
     os.mkfifo(tree / "p.avro")
     with pytest.raises(InputError, match=r"p\.avro is not a file"):
         expand(tree, [".avro"])
+
+
+def test_a_glob_that_meets_a_link_back_names_each_file_once_by_its_shortest_path(tree):
+    before = names(expand(str(tree / "**/*.avro"), [".avro"]), tree)
+    (tree / "0loop").symlink_to(tree)
+    (tree / "c" / "loop").symlink_to(tree / "c")
+    assert names(expand(str(tree / "**/*.avro"), [".avro"]), tree) == before
+    assert "c/d/e.avro" in before
+
+
+def test_a_folder_under_two_names_is_read_once_and_a_link_to_a_file_is_a_file(tree, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other") / "data"
+    other.symlink_to(tree)
+    assert expand([tree, other], [".avro"]) == expand(tree, [".avro"])
+    (tree / "same.avro").symlink_to(tree / "a2.avro")
+    assert len(expand(tree, [".avro"])) == len(expand(other, [".avro"])) == 6
+
+
+def test_a_glob_that_matches_nothing_is_an_error_beside_others_too(tree):
+    with pytest.raises(InputError, match=r"nothing matches .*typo"):
+        expand([str(tree / "a2.avro"), str(tree / "typo*.avro")])
+
+
+def test_urls_of_files_are_read_as_stores_read_them(tree):
+    (tree / "my birds").mkdir()
+    (tree / "my birds" / "1.avro").write_bytes(b"x")
+    wanted = [str(tree / "my birds" / "1.avro")]
+    for url in (f"file://{tree}/my%20birds", f"FILE://localhost{tree}/my%20birds"):
+        assert expand(url, [".avro"]) == wanted
+        (tree / "list.txt").write_text(f"{url}/1.avro\n")
+        assert expand(f"@{tree / 'list.txt'}") == wanted
+
+
+@pytest.mark.parametrize("name", ["a\u2028b.avro", "a\x0cb.avro", "a\udce9.avro"], ids=ascii)
+def test_a_list_holds_any_name_but_that_of_two_lines(tree, name):
+    (tree / name).write_bytes(b"x")
+    (tree / "list.txt").write_bytes(b"\xef\xbb\xbf" + os.fsencode(name) + b"\r\n\n# none\n")
+    assert expand(f"@{tree / 'list.txt'}") == [str(tree / name)]
+
+
+def test_a_list_that_is_no_text_is_named(tree):
+    (tree / "list.txt").write_bytes("a2.avro\n".encode("utf-16"))
+    with pytest.raises(InputError, match=r"list\.txt.* no UTF-8"):
+        expand(f"@{tree / 'list.txt'}")
+
+
+def test_credentials_in_urls_stand_in_no_message():
+    pytest.importorskip("fsspec")
+    for url in ("memory://me:hush@nowhere/x?sig=hush", "nosuch://me:hush@nowhere/x?sig=hush"):
+        with pytest.raises(ChunkstoreError) as caught:
+            expand(url)
+        assert "hush" not in str(caught.value)
+        assert "nowhere/x" in str(caught.value)
+    assert changed_files(iter([[0, "https://me:hush@h/a?t=hush", "1"]]), []) == ["gone: https://h/a"]
+    assert Path(shown("/data/a?b=c@d")) == Path("/data/a?b=c@d")

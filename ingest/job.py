@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import time
 from array import array
 from concurrent.futures import ThreadPoolExecutor
@@ -21,21 +22,21 @@ import numpy as np
 
 from chunkstore.errors import ConfigError, IngestError, InputError, NotAStoreError, StoreExistsError
 from chunkstore.origins import holds, identity
-from chunkstore.places import open_place, redact_url
+from chunkstore.places import open_place
 from chunkstore.skeleton import create_store, open_skeleton
 from ingest.difference import changed_files, difference
 from ingest.exchange import gather, scratch_is_whole
 from ingest.faults import MaxBad, fault_from_json
 from ingest.finish import Finished, Sequences, conflict, finish, repeats
 from ingest.folder import open_folder
-from ingest.inputs import is_url
+from ingest.inputs import is_url, local_path, shown
 from ingest.ledger import SHELF, Ledger, Lock, is_ledger_name, ledger_url
 from ingest.memory import choose_layout
 from ingest.plan import Job, Plan, make_plan
 from ingest.report import build_report, write_faults
 from ingest.rows import Account
 from ingest.run import patiently
-from ingest.runners import make_runner, start_early
+from ingest.runners import check_workers, make_runner, start_early
 from ingest.sources import open_source
 from ingest.stage import stage, summary
 from ingest.tally import Tally
@@ -43,7 +44,7 @@ from ingest.tasks import PlacedTasks, stage_task, staged_task
 from ingest.write import StagedTask, write_placed, write_staged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from chunkstore.layout import Layout
     from ingest.local import LocalWorkers
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 __all__ = ["Execution", "IngestResult", "plan_job", "run_job"]
 
 log = logging.getLogger(__name__)
+#: what file systems and desktops leave in any folder
+_DROPPED = re.compile(r"(.*/)?\.(DS_Store|directory|_[^/]*|nfs[^/]*|fuse_hidden[^/]*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -117,33 +120,42 @@ def run_job(
         raise ConfigError("resume and overwrite exclude each other: go on with what is there, or remove it")
     MaxBad.parse(choices.max_bad)
     out = out.rstrip("/")
-    _spare_inputs(files, out, how)
+    check_workers(how.workers, how.scheduler, how.client)
+    _check_places(files, out, how)
     work = _Work(source, options, out, choices=choices, how=how, progress=progress)
     work.look()
-    with Lock(work.ledger.folder, out) as lock:
+    with Lock(work.ledger.folder, shown(out)) as lock:
         work.lock = lock
         try:
+            work.look()  # another job may have come and gone meanwhile
             return work.go(files)
         finally:
             progress.close()
 
 
-def _spare_inputs(files: Sequence[str], out: str, how: Execution) -> None:
-    """Refuse an output, or a file of faults, that would take the place of an input."""
-    place = identity(out, how.storage_options)
+def _check_places(files: Sequence[str], out: str, how: Execution) -> None:
+    """Refuse an output, scratch or a report that would stand in the way of each other or of an input."""
+    place = identity(out, how.storage_options if is_url(out) else None)
     there = is_url(place) or os.path.exists(place)  # noqa: PTH110 - strings, as elsewhere in jobs
     inside = next((f for f in files if there and holds(place, f)), None)
     if inside is not None:
         raise ConfigError(
-            f"the input {redact_url(inside)} lies in the output {redact_url(out)}, where all is replaced; "
+            f"the input {shown(inside)} lies in the output {shown(out)}, where all is replaced; "
             "choose another output"
         )
-    if how.report is not None:
-        told = how.report.rstrip("/") if is_url(how.report) else os.path.realpath(how.report)
-        if any(holds(told, f) for f in files):
-            raise ConfigError(
-                f"the report {redact_url(how.report)} is one of the inputs; choose another file"
-            )
+    if how.tmp_dir is not None and holds(place, how.tmp_dir):
+        raise ConfigError(f"tmp_dir {shown(how.tmp_dir)} lies in the output; choose another folder")
+    if how.report is None:
+        return
+    told = how.report.rstrip("/") if is_url(how.report) else os.path.realpath(local_path(how.report))
+    if any(holds(told, f) for f in files):
+        raise ConfigError(f"the report {shown(how.report)} is one of the inputs; choose another file")
+    if holds(place, told) or holds(ledger_url(place), told):
+        raise ConfigError(
+            f"the report {shown(how.report)} lies in the output or its ledger; choose another file"
+        )
+    if not is_url(told) and (os.path.isdir(told) or not os.path.isdir(os.path.dirname(told))):  # noqa: PTH112, PTH120 - as above
+        raise ConfigError(f"the report {told} is a folder, or in none that exists; choose another file")
 
 
 class _Work:
@@ -166,7 +178,9 @@ class _Work:
         self.how = how
         self.progress = progress
         self.ledger = Ledger(ledger_url(out), how.storage_options)
-        self.place = open_place(out, how.storage_options)
+        #: options of the place of the store: those of inputs in an object store mean nothing to a folder
+        self.storage_options = how.storage_options if is_url(out) else {}
+        self.place = open_place(out, self.storage_options)
         self.lock: Lock | None = None
         self.began = time.monotonic()
         self.max_bad = MaxBad.parse(choices.max_bad)
@@ -180,14 +194,23 @@ class _Work:
         """``empty``, ``foreign``, ``incomplete`` or ``complete``."""
         if self.place.is_empty():
             return "empty"
-        data = self.place.get("zarr.json")
-        try:
-            own = json.loads(data or b"")["attributes"]["chunkstore"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return "foreign"
-        if not isinstance(own, dict):
+        own = self._told()
+        if own is None:
             return "foreign"
         return "complete" if own.get("status") == "complete" else "incomplete"
+
+    def _told(self) -> dict[str, Any] | None:
+        """Return what the root says of a store of ours; ``None`` if it is none."""
+        try:
+            own = json.loads(self.place.get("zarr.json") or b"")["attributes"]["chunkstore"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return own if isinstance(own, dict) else None
+
+    def _is_of(self, plan: Plan) -> bool:
+        """Whether the store that is complete is what the plan leads to, as far as it says."""
+        made = (self._told() or {}).get("provenance")
+        return not isinstance(made, dict) or made.get("plan", plan.content) == plan.content
 
     def look(self) -> None:
         """Refuse what must not be touched, before anything is done."""
@@ -233,8 +256,9 @@ class _Work:
             head, _, rest = key.partition("/")
             if rest == "zarr.json":
                 arrays.add(head)
-            elif key != "zarr.json" and not head.startswith("."):
-                others.setdefault(head if rest else "", key)
+            elif key != "zarr.json" and not _DROPPED.fullmatch(key):
+                # what stands in an array is a chunk, or somebody's own
+                others.setdefault(head if rest.startswith("c/") else f"{head}/", key)
         strange = [key for head, key in others.items() if head not in arrays]
         strange = strange or [n for n in self.ledger.folder.names() if not is_ledger_name(n)]
         if strange:
@@ -266,6 +290,11 @@ class _Work:
         self._watch(summary(Account(-1, ""), plan.faults, 0, 0))
         scratch = self._scratch_url(plan)
         if self.status() == "complete":
+            if not self._is_of(plan):
+                raise StoreExistsError(
+                    f"the store at {self.place.url} is complete, but another job made it than the one of its "
+                    "ledger; use --overwrite to replace both, or choose another output"
+                )
             return self._again(plan, scratch)
         job = Job(
             store=self.out,
@@ -301,7 +330,9 @@ class _Work:
             if runner is not None:
                 runner.close()
         if self.lock is not None and not self.lock.held():
-            raise IngestError(f"another job took the lock of {self.out}; this one stops before finishing")
+            raise IngestError(
+                f"another job took the lock of {shown(self.out)}; this one stops before finishing"
+            )
         self.progress.start("finish", 1)
         tally = Tally.of(plan)
         done = finish(
@@ -312,7 +343,7 @@ class _Work:
             write_tasks=count,
             faults=faults,
             tally=tally,
-            storage_options=self.how.storage_options,
+            storage_options=self.storage_options,
         )
         self.progress.done = 1
         self.progress.end()
@@ -328,7 +359,7 @@ class _Work:
             return self._end(plan, tally, done, more, count=count, workers=0, scratch=scratch)
         self.progress.message(f"{self.place.url} is complete already")
         if self.how.report is not None:
-            write_faults(self.how.report, chain(self._faults(plan), self._kept()[1]))
+            self._report(chain(self._faults(plan), self._kept()[1]))
         open_folder(scratch, self.how.storage_options).delete_all()
         return IngestResult(report["exit_code"], self.out, report)
 
@@ -470,13 +501,13 @@ class _Work:
             codec=plan.choices.codec,
             attrs=plan.attrs,
             overwrite=status == "incomplete",
-            storage_options=self.how.storage_options,
+            storage_options=self.storage_options,
         )
         self.ledger.put_json("created.json", {"plan": plan.hash})
 
     def _is_written(self) -> Callable[[Mapping[str, Any]], bool]:
         """Whether what a write receipt names is what lies in the store."""
-        skeleton = open_skeleton(self.out, self.how.storage_options)
+        skeleton = open_skeleton(self.out, self.storage_options)
 
         def written(receipt: Mapping[str, Any]) -> bool:
             return all(
@@ -555,24 +586,25 @@ class _Work:
 
     def _faults(self, plan: Plan) -> Iterator[Any]:
         yield from plan.faults
-        stage_name, count = ("write", 10**9) if plan.placed else ("stage", plan.n_stage_tasks)
-        for index in range(count):
-            receipt = self.ledger.receipt(stage_name, index)
-            if receipt is None:
-                if plan.placed:
-                    return
-                continue
-            yield from (fault_from_json(f) for f in receipt["faults"])
+        name, count = ("write", len(PlacedTasks.of(plan))) if plan.placed else ("stage", plan.n_stage_tasks)
+        for low in range(0, count, SHELF):  # of a job that was broken off any receipt may be missing
+            for receipt in map(partial(self.ledger.receipt, name), self.ledger.recorded(name, low)):
+                if receipt is not None:
+                    yield from (fault_from_json(f) for f in receipt["faults"])
+
+    def _report(self, faults: Iterable[Any]) -> None:
+        assert self.how.report is not None
+        write_faults(self.how.report, faults, self.how.storage_options)
 
     def _tell_faults(self, plan: Plan) -> None:
         if self.how.report is not None:
             try:
-                write_faults(self.how.report, self._faults(plan))
+                self._report(self._faults(plan))
             except Exception as error:
                 log.warning(
                     "cannot write the report %s: %s; the store is not touched by that: "
                     "give another place with --report and run again with --resume",
-                    self.how.report,
+                    shown(self.how.report),
                     error,
                 )
 
@@ -599,6 +631,6 @@ class _Work:
         )
         self.ledger.put_json("report.json", report)
         if self.how.report is not None:
-            write_faults(self.how.report, chain(self._faults(plan), faults))
+            self._report(chain(self._faults(plan), faults))
         open_folder(scratch, self.how.storage_options).delete_all()
         return IngestResult(report["exit_code"], self.out, report)

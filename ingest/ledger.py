@@ -49,6 +49,8 @@ __all__ = ["SHELF", "Ledger", "Lock", "in_order", "is_ledger_name", "ledger_url"
 
 log = logging.getLogger(__name__)
 _HEARTBEAT = 10.0
+#: seconds after which a lock that was taken over is looked at again
+_SETTLE = 0.2
 _SEAL = b',"sum":"00000000"}'
 #: receipts in one folder of the ledger
 SHELF = 1000
@@ -254,6 +256,15 @@ def _start_of(pid: int) -> str | None:
     return fields[19] if len(fields) > 19 else None
 
 
+def _machine() -> str:
+    """Where numbers of processes mean the same: containers may share the name of a host, and no process."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except (OSError, ValueError):
+        return ""
+
+
 def _alive(pid: int, started: str | None) -> bool:
     try:
         os.kill(pid, 0)
@@ -295,6 +306,7 @@ class Lock:
             {
                 "token": self.token,
                 "host": socket.gethostname(),
+                "machine": _machine(),
                 "pid": os.getpid(),
                 "started": _start_of(os.getpid()),
                 "user": _user(),
@@ -305,12 +317,15 @@ class Lock:
 
     def acquire(self) -> None:
         """Take the lock, or raise ``IngestError`` that names its holder."""
+        taken = False
         for _ in range(5):
             if self.folder.create("lock.json", self._info()):
                 break
             held = self._held()
             if held is None:
                 continue
+            if held.get("token") == self.token:
+                break  # it was written, only the answer was lost and the storage asked again
             if not self._stale(held):
                 raise IngestError(
                     f"another job works on {self.store}: process {held.get('pid')!s:.20} of "
@@ -322,9 +337,15 @@ class Lock:
                 held.get("pid"),
                 held.get("host"),
             )
-            self.folder.delete("lock.json")
+            if self._held() == held:  # nobody else was faster
+                self.folder.delete("lock.json")
+                taken = True
         else:
             raise IngestError(f"cannot take the lock of {self.store}: other jobs are starting; try again")
+        if taken:  # whoever found the same lock stale may have removed ours
+            time.sleep(_SETTLE)
+            if not self.held():
+                raise IngestError(f"another job took the lock of {self.store} at the same moment; try again")
         self._thread = threading.Thread(target=self._beat, name="ingest-lock", daemon=True)
         self._thread.start()
 
@@ -339,7 +360,8 @@ class Lock:
 
     def _stale(self, held: Mapping[str, Any]) -> bool:
         pid = held.get("pid")
-        if held.get("host") == socket.gethostname() and type(pid) is int and 0 < pid < 2**31:
+        here = held.get("host") == socket.gethostname() and held.get("machine", _machine()) == _machine()
+        if here and type(pid) is int and 0 < pid < 2**31:
             return not _alive(pid, held.get("started"))
         age = self.folder.age("lock.json")
         return age is not None and age > STALE_AFTER

@@ -30,7 +30,7 @@ from chunkstore.places import PARTIAL, LocalPlace, open_place
 from chunkstore.skeleton import StoreSkeleton
 from ingest.folder import LocalFolder, open_folder
 from ingest.ledger import Lock, ledger_url
-from ingest.run import explain
+from ingest.run import SerialRunner, explain
 
 SUPPORT = Path(__file__).parent / "support"
 KEYED = "keyed_source:KeyedSource"
@@ -103,7 +103,17 @@ def test_a_foreign_zarr_group_is_not_ours_either(folder, tmp_path):
     assert (out / "zarr.json").exists()
 
 
-@pytest.mark.parametrize("kept", ["o.zarr/notes.txt", "o.zarr/mine/data.csv", "o.zarr.ledger/notes.txt"])
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "o.zarr/notes.txt",
+        "o.zarr/mine/data.csv",
+        "o.zarr/.git/config",
+        "o.zarr/.env",
+        "o.zarr/value/notes.txt",
+        "o.zarr.ledger/notes.txt",
+    ],
+)
 @pytest.mark.parametrize("first", [True, False])
 def test_what_somebody_keeps_among_our_files_is_never_removed(folder, tmp_path, kept, first):
     if first or kept.startswith("o.zarr/"):
@@ -503,3 +513,156 @@ def test_ctrl_c_leaves_a_store_that_resumes(folder, tmp_path):
     assert not (Path(ledger_url(str(out))) / "lock.json").exists()
     subprocess.run([sys.executable, "-c", command, str(folder), str(out)], env=environment, check=True)
     assert chunkstore.open_store(out).n_obs == 600
+
+
+def test_what_desktops_leave_in_any_folder_is_in_nobodys_way(folder, tmp_path, wanted):
+    run(folder, tmp_path / "o.zarr")
+    (tmp_path / "o.zarr" / ".DS_Store").write_text("x")
+    (tmp_path / "o.zarr" / "value" / "._c").write_text("x")
+    run(folder, tmp_path / "o.zarr", overwrite=True)
+    check(tmp_path / "o.zarr", wanted)
+
+
+def test_a_store_that_another_job_finished_meanwhile_is_not_removed(folder, tmp_path, monkeypatch):
+    real = Lock.acquire
+    monkeypatch.setattr(Lock, "acquire", lambda self: (_other(), real(self)))
+
+    def _other():
+        monkeypatch.setattr(Lock, "acquire", real)
+        run(folder, tmp_path / "o.zarr")
+
+    with pytest.raises(StoreExistsError, match="already a store"):
+        run(folder, tmp_path / "o.zarr")
+    assert chunkstore.open_store(tmp_path / "o.zarr").n_obs == 600
+    assert run(folder, tmp_path / "o.zarr", resume=True).exit_code == 0
+
+
+def test_a_store_that_another_job_made_is_not_told_to_be_this_ones(folder, tmp_path):
+    run(folder, tmp_path / "o.zarr")
+    np.save(tmp_path / "x.npy", np.arange(9.0))
+    ingest.ingest("npy", tmp_path / "x.npy", tmp_path / "other.zarr", workers=0)
+    shutil.rmtree(tmp_path / "o.zarr")
+    shutil.copytree(tmp_path / "other.zarr", tmp_path / "o.zarr")
+    with pytest.raises(StoreExistsError, match="another job made it"):
+        run(folder, tmp_path / "o.zarr", resume=True)
+
+
+def test_inputs_in_another_order_are_told_to_be_just_that(tmp_path):
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", np.arange(3.0))
+    files = [tmp_path / "a.npy", tmp_path / "b.npy"]
+    ingest.ingest("npy", files, tmp_path / "o.zarr", workers=0)
+    with pytest.raises(InputError, match=r"in another order: input 0 was .*a\.npy and is .*b\.npy now"):
+        ingest.ingest("npy", files[::-1], tmp_path / "o.zarr", workers=0, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"report": "none/faults.jsonl"}, "in none that exists"),
+        ({"report": "o.zarr/faults.jsonl"}, "lies in the output or its ledger"),
+        ({"report": "o.zarr.ledger/report.json"}, "lies in the output or its ledger"),
+        ({"tmp_dir": "o.zarr"}, "tmp_dir .* lies in the output"),
+        ({"tmp_dir": "o.zarr/x"}, "tmp_dir .* lies in the output"),
+    ],
+)
+def test_places_that_cannot_work_are_refused_before_any_work(folder, tmp_path, how, words):
+    with pytest.raises(ConfigError, match=words):
+        run(folder, tmp_path / "o.zarr", **{name: tmp_path / place for name, place in how.items()})
+    assert [p.name for p in tmp_path.iterdir()] == ["in"]
+
+
+def test_urls_of_files_name_the_places_that_stores_name(folder, tmp_path):
+    (tmp_path / "my work").mkdir()
+    work = f"file://{tmp_path}/my%20work"
+    run(folder, f"{work}/o.zarr", {"bad_every": 4}, report=f"{work}/faults.jsonl", tmp_dir=f"{work}/tmp")
+    assert chunkstore.open_store(f"{work}/o.zarr").n_obs > 0
+    assert {p.name for p in (tmp_path / "my work").iterdir()} >= {"o.zarr", "o.zarr.ledger", "faults.jsonl"}
+    assert "keyed-bad" in (tmp_path / "my work" / "faults.jsonl").read_text()
+
+
+def test_options_of_object_stores_of_inputs_do_not_forbid_a_folder(folder, tmp_path, wanted):
+    run(folder, tmp_path / "o.zarr", storage_options={"anon": True})
+    check(tmp_path / "o.zarr", wanted)
+
+
+def test_all_faults_that_receipts_tell_are_reported_when_an_earlier_task_is_not_done(tmp_path, monkeypatch):
+    from ingest import job
+
+    for i in range(4):
+        np.save(tmp_path / f"{i}.npy", np.arange(64.0))
+    cut = tmp_path / "3.npy"
+    cut.write_bytes(cut.read_bytes()[:-80])
+    monkeypatch.setattr(job, "make_runner", lambda *_: Backward())
+    with pytest.raises(IngestError, match="max_bad"):
+        ingest.ingest(
+            "npy", tmp_path, tmp_path / "o.zarr", workers=0, chunk=16, shard=16, max_bad=0,
+            report=tmp_path / "faults.jsonl",
+        )  # fmt: skip
+    assert "npy-truncated" in (tmp_path / "faults.jsonl").read_text()
+
+
+class Backward(SerialRunner):
+    """Runs the last task first."""
+
+    def map(self, work, tasks):
+        yield from super().map(work, list(tasks)[::-1])
+
+
+def test_of_two_that_find_one_lock_stale_only_one_gets_it(tmp_path, monkeypatch):
+    folder = open_folder(str(tmp_path))
+    folder.put("lock.json", b'{"token": "t", "host": "elsewhere"}')
+    os.utime(tmp_path / "lock.json", (time.time() - 600,) * 2)
+    first, second = Lock(folder, "o.zarr"), Lock(folder, "o.zarr")
+    real = Lock._stale
+
+    def slow(self, held):
+        stale = real(self, held)
+        if self is second:  # it has looked, and the first acts before it does
+            monkeypatch.setattr(Lock, "_stale", real)
+            first.acquire()
+        return stale
+
+    monkeypatch.setattr(Lock, "_stale", slow)
+    try:
+        with pytest.raises(IngestError, match="another job works on"):
+            second.acquire()
+        assert first.held()
+        assert not second.held()
+    finally:
+        first.release()
+
+
+def test_a_lock_that_somebody_removed_as_stale_at_the_same_moment_is_not_believed(tmp_path, monkeypatch):
+    folder = open_folder(str(tmp_path))
+    folder.put("lock.json", b'{"token": "t", "host": "elsewhere"}')
+    os.utime(tmp_path / "lock.json", (time.time() - 600,) * 2)
+    monkeypatch.setattr("time.sleep", lambda _: folder.put("lock.json", b'{"token": "other"}'))
+    with pytest.raises(IngestError, match="at the same moment"):
+        Lock(folder, "o.zarr").acquire()
+
+
+def test_a_lock_whose_answer_was_lost_is_ones_own(tmp_path, monkeypatch):
+    folder = open_folder(str(tmp_path))
+    real = LocalFolder.create
+
+    def create(self, name, data):
+        real(self, name, data)
+        return real(self, name, data)  # as a client that asks again after an answer that did not come
+
+    monkeypatch.setattr(LocalFolder, "create", create)
+    with Lock(folder, "o.zarr") as lock:
+        assert lock.held()
+
+
+def test_a_number_of_another_container_of_the_same_name_says_nothing(tmp_path):
+    import socket
+
+    folder = open_folder(str(tmp_path))
+    held = {"token": "t", "host": socket.gethostname(), "machine": "another", "pid": 2**22 + 1}
+    folder.put("lock.json", json.dumps(held).encode())
+    with pytest.raises(IngestError, match="another job works on"):
+        Lock(folder, "o.zarr").acquire()
+    os.utime(tmp_path / "lock.json", (time.time() - 600,) * 2)
+    with Lock(folder, "o.zarr") as lock:
+        assert lock.held()

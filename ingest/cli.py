@@ -7,8 +7,12 @@ they mean is decided by :mod:`ingest.api`, which is imported when a verb runs.
 from __future__ import annotations
 
 import inspect
+import logging
 import re
+import signal
 import sys
+import threading
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,9 +20,13 @@ import typer
 from chunkstore.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ingest.progress import JsonLines
 
 __all__ = ["register"]
+
+log = logging.getLogger(__name__)
 
 _Row = tuple[str, Any, Any, str]
 
@@ -41,7 +49,7 @@ _ENGINE: tuple[_Row, ...] = (
     ("on_error", str, "quarantine", "A damaged input: quarantine, or stop."),
     ("max_bad", str | None, None, "Faults, or share of rows (1%), above which the job ends."),
     ("report", str | None, None, "File for all faults, one JSON object a line."),
-    ("log_json", bool, False, "Progress as JSON lines on stderr."),
+    ("log_json", bool, False, "Progress, warnings and errors as JSON lines on stderr."),
     ("quiet", bool, False, "No progress and no summary."),
 )
 
@@ -127,13 +135,23 @@ def _add(group: typer.Typer, source: str, rows: tuple[_Row, ...], about: str) ->
     names = [row[0] for row in (*rows, *_ENGINE)]
 
     def verb(**values: Any) -> int:
+        from chunkstore.cli import exit_code
         from chunkstore.errors import ChunkstoreError
+        from ingest.progress import JsonLines
 
-        try:
-            return _run(source, {row[0] for row in rows}, values)
-        except ChunkstoreError as error:
-            error.args = tuple(_flags(a, names) if isinstance(a, str) else a for a in error.args)
-            raise
+        events = JsonLines() if values["log_json"] and not values["quiet"] else None
+        with _terminable(), nullcontext() if events is None else _logged(events):
+            try:
+                return _run(source, {row[0] for row in rows}, values, events)
+            except Exception as error:
+                if isinstance(error, ChunkstoreError):
+                    error.args = tuple(_flags(a, names) if isinstance(a, str) else a for a in error.args)
+                if events is None or isinstance(error, typer.BadParameter):
+                    raise
+                log.debug("the job failed", exc_info=True)
+                code = exit_code(error)
+                events.event("error", kind=type(error).__name__, text=str(error), exit_code=code)
+                return code
 
     parameters = [
         inspect.Parameter(
@@ -170,14 +188,52 @@ def _parameter(row: _Row, panel: str) -> inspect.Parameter:
     )
 
 
-def _run(source: str, own: set[str], values: Mapping[str, Any]) -> int:
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """End in order when a scheduler of machines asks for it: workers ended, the lock given back."""
+
+    def end(number: int, _: Any) -> None:
+        raise SystemExit(128 + number)
+
+    own = threading.current_thread() is threading.main_thread()
+    own = own and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if own:
+        signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        if own:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
+def _logged(events: JsonLines) -> Iterator[None]:
+    """Write what is logged, and warnings, as events: nothing but JSON on stderr."""
+
+    class Told(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            text = self.format(record)
+            events.event("log", level=record.levelname.lower(), logger=record.name, text=text)
+
+    root = logging.getLogger()
+    before, root.handlers = root.handlers, [Told()]
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        root.handlers = before
+
+
+def _run(source: str, own: set[str], values: Mapping[str, Any], events: JsonLines | None = None) -> int:
     from ingest import api
     from ingest.dry import tell_plan
     from ingest.runners import available_cores
 
     given = dict(values)
     inputs, out = given.pop("inputs"), given.pop("out")
-    dry, log_json, quiet = given.pop("dry_run"), given.pop("log_json"), given.pop("quiet")
+    dry, quiet = given.pop("dry_run"), given.pop("quiet")
+    del given["log_json"]  # those are the events
     options = {k: given.pop(k) for k in list(given) if k in own}
     options = {k: _value(source, k, v) for k, v in options.items() if v is not None}
     for name in ("chunk", "shard"):
@@ -193,11 +249,19 @@ def _run(source: str, own: set[str], values: Mapping[str, Any]) -> int:
 
             _say(f"{'decoder':<10} {describe(expand(inputs, ('.avro',)), **options).decoder}")
         return 0
-    progress = False if quiet else ("json" if log_json else True)
+    if events is not None and source == "audio":
+        events.rate = options.get("rate")
     try:
-        result = api.ingest(source, inputs, out, options, **given, progress=progress)
-    except KeyboardInterrupt:
-        sys.stderr.write("chunkstore: interrupted; what is finished is kept: run again with --resume\n")
+        result = api.ingest(source, inputs, out, options, **given, progress=events or not quiet)
+    except (KeyboardInterrupt, SystemExit) as error:
+        code = 130 if isinstance(error, KeyboardInterrupt) else error.code
+        text = "what is finished is kept: run again with --resume"
+        if events is not None:
+            events.event("error", kind="Interrupted", text=text, exit_code=code)
+        else:
+            sys.stderr.write(f"chunkstore: {text}\n")
+        if isinstance(error, SystemExit):
+            raise
         return 130
     if not quiet:
         _say(result.summary())
@@ -220,11 +284,11 @@ def _flags(message: str, names: Iterable[str]) -> str:
 
 
 def _length(text: str | None) -> int | str | None:
-    return int(text) if text is not None and text.isdigit() else text
+    return int(text) if text is not None and text.isdecimal() else text
 
 
 def _value(source: str, name: str, value: Any) -> Any:
-    if source == "avro" and name == "max_gap" and str(value).lstrip("-").isdigit():
+    if source == "avro" and name == "max_gap" and re.fullmatch(r"-?\d+", str(value)):
         return int(value)
     if source == "avro" and name in {"null_values", "vector_lengths"}:
         return _pairs(name, value)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chunkstore.text import human_bytes
 from ingest.memory import row_bytes
 from ingest.place import task_borders
-from ingest.progress import human_bytes
 
 if TYPE_CHECKING:
     from ingest.plan import Plan

@@ -8,13 +8,13 @@ The job reports to a :class:`Progress`; who shows it is decided here. :class:`Si
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
-from chunkstore.text import human_seconds, printable
+from chunkstore.errors import ConfigError
+from chunkstore.text import human_bytes, human_seconds, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,21 +22,7 @@ if TYPE_CHECKING:
 #: characters of a message that are shown; names of files in it may be anything
 MESSAGE = 4000
 
-__all__ = ["Bars", "JsonLines", "Lines", "Progress", "Silent", "human_bytes", "make_progress"]
-
-
-def human_bytes(nbytes: float) -> str:
-    """Return bytes as a person reads them.
-
-    Examples
-    --------
-    >>> human_bytes(999), human_bytes(1536), human_bytes(3 * 2**30)
-    ('999 B', '1.5 KiB', '3.0 GiB')
-    """
-    if nbytes < 1024:
-        return f"{int(nbytes)} B"
-    power = min(5, int(math.log(nbytes, 1024)))
-    return f"{nbytes / 1024**power:.1f} {'BKMGTP'[power]}iB"
+__all__ = ["Bars", "JsonLines", "Lines", "Progress", "Silent", "make_progress"]
 
 
 @dataclass
@@ -175,8 +161,10 @@ class JsonLines(Progress):
         self._out = out or sys.stderr
         self._shown = 0.0
 
-    def _write(self, value: Mapping[str, Any]) -> None:
-        self._out.write(json.dumps({"time": round(time.time(), 3), **value}) + "\n")
+    def event(self, event: str, **told: Any) -> None:
+        """Write one event; names that are no text have their bytes written out, as strict readers need."""
+        told = {k: printable(v, MESSAGE) if isinstance(v, str) else v for k, v in told.items()}
+        self._out.write(json.dumps({"time": round(time.time(), 3), "event": event, **told}) + "\n")
         self._out.flush()
 
     def show(self, event: str) -> None:
@@ -186,24 +174,22 @@ class JsonLines(Progress):
             return
         self._shown = now
         left = self.left
-        self._write(
-            {
-                "event": event,
-                "stage": self.stage,
-                "done": self.done,
-                "tasks": self.tasks,
-                "rows": self.rows,
-                "rows_lost": self.lost,
-                "bytes_in": self.bytes_in,
-                "bytes_out": self.bytes_out,
-                "faults": dict(self.faults),
-                "seconds_left": None if left is None else round(left, 1),
-            }
+        self.event(
+            event,
+            stage=self.stage,
+            done=self.done,
+            tasks=self.tasks,
+            rows=self.rows,
+            rows_lost=self.lost,
+            bytes_in=self.bytes_in,
+            bytes_out=self.bytes_out,
+            faults=dict(self.faults),
+            seconds_left=None if left is None else round(left, 1),
         )
 
     def message(self, text: str) -> None:
         """Tell something in words."""
-        self._write({"event": "message", "text": text})
+        self.event("message", text=text)
 
 
 class Bars(Progress):
@@ -253,15 +239,23 @@ class Bars(Progress):
 
 
 def make_progress(kind: bool | str | Progress, rate: float | None = None) -> Progress:
-    """Return a progress by name: ``auto`` (or True), ``bars``, ``lines``, ``json``, ``silent`` (or False)."""
+    """Return a progress by name: ``auto`` (or True), ``bars``, ``lines``, ``json``, ``silent`` (or False).
+
+    Raises
+    ------
+    ConfigError
+        If it is none of these.
+    """
     if isinstance(kind, Progress):
         return kind
     if kind in {True, "auto"}:
-        kind = "bars" if sys.stderr.isatty() else "lines"
+        kind = "bars" if sys.stderr is not None and sys.stderr.isatty() else "lines"
     if kind == "bars":
         return Bars(rate)
     if kind == "lines":
         return Lines(rate=rate)
     if kind == "json":
         return JsonLines(rate=rate)
-    return Silent()
+    if kind in {False, "silent"}:
+        return Silent()
+    raise ConfigError(f"progress is {kind!r}; it is True, False, 'auto', 'bars', 'lines', 'json' or 'silent'")

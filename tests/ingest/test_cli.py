@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import chunkstore
+import ingest
 from chunkstore.cli import run
 from ingest.recordings import make_avro
 
@@ -171,3 +176,75 @@ def test_messages_name_options_as_they_are_typed(tmp_path, capsys):
     told = capsys.readouterr().err
     assert "--sequence-key FIELD" in told
     assert "sequence_per" not in told
+
+
+def test_warnings_and_errors_are_json_lines_too(folder, tmp_path, capsys, monkeypatch):
+    import logging
+    import warnings
+
+    from ingest.sources.npy import NpySource
+
+    real = NpySource.read
+
+    def read(self, part):
+        logging.getLogger("ingest.test").warning("storage %s", "\udce9 slow")
+        warnings.warn("old", stacklevel=1)
+        yield from real(self, part)
+
+    monkeypatch.setattr(NpySource, "read", read)
+    words = ["ingest", "npy", str(folder), "-o", str(tmp_path / "o.zarr"), "--workers", "0", "--log-json"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert run(words) == 0
+    told = capsys.readouterr().err
+    events = [json.loads(line) for line in told.splitlines()]
+    assert {e["logger"] for e in events if e["event"] == "log"} == {"ingest.test", "py.warnings"}
+    assert "\\ud" not in told.replace("\\\\ud", "")  # no half of a character, which strict readers refuse
+    assert run(words) == 2
+    (event,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (event["event"], event["kind"], event["exit_code"]) == ("error", "StoreExistsError", 2)
+    assert "--overwrite" in event["text"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals of POSIX")
+def test_a_job_that_is_told_to_end_gives_its_lock_back_and_ends_its_workers(folder, tmp_path):
+    np.save(folder / "long.npy", np.arange(3_000_000.0))
+    words = [
+        "ingest",
+        "npy",
+        str(folder),
+        "-o",
+        str(tmp_path / "o.zarr"),
+        "--workers",
+        "1",
+        "--shard",
+        "1024",
+    ]
+    code = "import sys; from chunkstore.cli import main; main()"
+    running = subprocess.Popen(
+        [sys.executable, "-c", code, *words, "--chunk", "1024"],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    ledger = tmp_path / "o.zarr.ledger"
+    deadline = time.monotonic() + 60
+    while not list(ledger.glob("write/*/*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    running.terminate()
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 128 + signal.SIGTERM
+    assert b"run again with --resume" in told
+    assert (ledger / "plan.json").exists()
+    assert not (ledger / "lock.json").exists()
+
+
+def test_progress_of_a_kind_that_there_is_not_is_refused(folder, tmp_path):
+    with pytest.raises(chunkstore.ConfigError, match="progress is 'jsno'"):
+        ingest.ingest("npy", folder, tmp_path / "o.zarr", workers=0, progress="jsno")
+
+
+def test_only_recordings_are_told_as_audio(folder, tmp_path, capsys):
+    ingest.ingest("npy", folder, tmp_path / "o.zarr", {"rate": 100.0}, workers=0, progress="lines")
+    told = capsys.readouterr().err
+    assert "30 rows" in told
+    assert "audio" not in told

@@ -103,7 +103,8 @@ def _moments(values: Any, first: Any, n: Any, room: Any, finite: Any) -> Any:
     rest /= n
     if math.isfinite(rest):  # takes the rounding of the first visit back
         mean += rest
-        square = max(0.0, square - rest * rest * n)
+        if math.isfinite(square):  # else infinity less infinity would be nothing
+            square = max(0.0, square - rest * rest * n)
     return True, low, high, mean, square
 
 

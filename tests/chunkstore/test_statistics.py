@@ -162,6 +162,14 @@ def test_values_at_the_end_of_float64_have_a_mean():
     assert FieldStatistics.from_values(values[:5000]).mean == pytest.approx(top, rel=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_spread_too_large_to_square_is_infinite_and_not_nothing(seed):
+    values = np.random.default_rng(seed).normal(size=255) * 1e300 + 1e300
+    found = FieldStatistics.from_values(values)
+    assert math.isinf(found.std)
+    assert FieldStatistics.from_json(found.to_json()) == found
+
+
 def test_little_spread_on_large_values_is_seen():
     random = np.random.default_rng(0)
     noise = random.standard_normal(1_000_000) / 1024

@@ -16,7 +16,7 @@ collect_ignore = [f"chunkstore/{name}.py" for name, library in ADAPTERS.items() 
 WITHOUT_TORCH = find_spec("torch") is None
 if WITHOUT_TORCH:
     collect_ignore += ["chunkstore/torch", "tests/adapters", "tests/chunkstore/torch"]
-    collect_ignore += ["tests/chunkstore/test_normalize.py"]
+    collect_ignore += ["tests/chunkstore/test_normalize.py", "tests/chunkstore/test_numbers.py"]
 
 
 def pytest_report_header() -> str:

@@ -95,8 +95,10 @@ class _Source:
             raise ConfigError(f"{name!r} has NaN, but its encoding names no _FillValue; {_ADVICE}")
         exact = np.rint(np.where(lost, 0, values).astype(np.float64) / factor)
         limits = np.iinfo(self.spec.np_dtype)
-        near = np.abs(exact * factor - values) <= 4 * np.finfo(values.dtype).eps * np.abs(values)
-        fits = lost | (near & (exact >= limits.min) & (exact <= limits.max))
+        with np.errstate(invalid="ignore"):  # of infinities
+            near = np.abs(exact * factor - values) <= 4 * np.finfo(values.dtype).eps * np.abs(values)
+        # as a float the greatest of 64 bits is one too many
+        fits = lost | (near & (exact >= limits.min) & (exact < float(limits.max) + 1))
         if not fits.all():
             at = int(np.flatnonzero(~fits.reshape(-1))[0])
             raise ConfigError(

@@ -282,3 +282,19 @@ def test_a_dataset_never_replaces_the_store_in_memory_that_it_reads():
     with pytest.raises(ConfigError, match="has still to read"):
         from_xarray(open_store(url).to_xarray(), url + "/", overwrite=True)
     assert open_store(url).read("x", 0, 8).tolist() == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("int64", 2.0**63), ("uint64", 2.0**64), ("int16", 32768.0), ("int16", np.inf)]
+)
+def test_a_float_just_past_its_stored_integers_is_refused(tmp_path, dtype, value):
+    dataset = xr.Dataset({"x": ("obs", np.array([1.0, value]))})
+    dataset["x"].encoding = {"dtype": dtype, "scale_factor": 1.0}
+    with pytest.raises(ConfigError, match=f"which is no {dtype}"):
+        from_xarray(dataset, tmp_path / "s.zarr")
+
+
+def test_the_least_stored_integer_comes_back(tmp_path):
+    dataset = xr.Dataset({"x": ("obs", np.array([1.0, -(2.0**63)]))})
+    dataset["x"].encoding = {"dtype": "int64", "scale_factor": 1.0}
+    assert from_xarray(dataset, tmp_path / "s.zarr").read("x", 0, 2).tolist() == [1, -(2**63)]

@@ -284,7 +284,7 @@ class Assembly:
             values, base = self._column(segment, name, low, high)
             self._kept.clear()
             if out is None:
-                out = self._take((n, *values.shape[1:]), values.dtype)
+                out = self._take((n, *values.shape[1:]), self._widest(name))
             self._check(name, values, segment, base)
             self._copy(out, values, segment, base)
         if out is None:
@@ -306,6 +306,7 @@ class Assembly:
                 yield whole[low : low + step]
             self._give(whole)
             return
+        kind = self._widest(name) if spec is None else spec.np_dtype
         rooms: list[np.ndarray] = []
         at, (begins, ends, rows, segments) = 0, runs
         for piece, low in enumerate(range(0, n, step)):
@@ -319,7 +320,8 @@ class Assembly:
                     out = values
                 else:
                     if out is None:
-                        out = self._piece(rooms, piece % kept, min(step, n), values, spec)[: high - low]
+                        shape = (min(step, n), *values.shape[1:])
+                        out = self._piece(rooms, piece % kept, shape, kind)[: high - low]
                     out[a - low : b - low] = values
                 if end > high:
                     break
@@ -331,15 +333,18 @@ class Assembly:
             self._give(room)
 
     def _piece(
-        self, rooms: list[np.ndarray], which: int, n: int, values: np.ndarray, spec: FieldSpec | None
+        self, rooms: list[np.ndarray], which: int, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> np.ndarray:
-        """Return memory for a piece of a column like ``values``, that of an earlier one if there is one."""
-        shape, dtype = (
-            ((n, *values.shape[1:]), values.dtype) if spec is None else (spec.shape(n), spec.np_dtype)
-        )
+        """Return memory for a piece of a column, that of an earlier one if there is one."""
         while len(rooms) <= which:
             rooms.append(self._take(shape, dtype))
         return rooms[which]
+
+    def _widest(self, name: str) -> np.dtype[Any]:
+        """Return the dtype that holds a column of all segments: one that only cuts may differ by part."""
+        return np.result_type(
+            *{self.slices.segments[segment].columns[name][1] for segment, _, _ in self._moves}
+        )
 
     @cached_property
     def _in_order(self) -> tuple[list[int], list[int], list[int], list[int]] | None:

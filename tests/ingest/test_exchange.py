@@ -245,3 +245,25 @@ def test_sequences_that_the_scan_knows_keep_their_order_and_their_labels(tmp_pat
     assert list(store.sequences.column("place")) == [0, 1, 2]
     wanted = [ord(name) + i for name in "cab" for i in (1.0, 2.0, 3.0)]
     assert store.read("x", 0, 9).tolist() == wanted
+
+
+@pytest.mark.parametrize("order", ["keep", "sort"])
+def test_a_column_that_only_cuts_may_come_in_wider_numbers_later(tmp_path, order):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for f, (kind, modes) in enumerate([("int8", [0, 0, 1, 1]), ("int64", [257, 257, 1, 1])]):
+        np.savez(
+            folder / f"{f}.npz",
+            key=np.zeros(4, int),
+            time=np.arange(4) + 4 * f,
+            value=np.zeros(4),
+            pair=np.zeros((4, 2), np.int32),
+            count=np.zeros(4, np.int64),
+            flag=np.zeros(4, np.int8),
+            mode=np.array(modes, kind),
+        )
+    options = {"order": order, "cut_on": ["mode"], "part_rows": 4}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ingest.plan.stage_target", lambda total: 1)
+        run(folder, tmp_path / "o.zarr", options)
+    assert chunkstore.open_store(tmp_path / "o.zarr").sequences.rowsize.tolist() == [2, 2, 2, 2]

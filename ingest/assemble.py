@@ -32,6 +32,10 @@ __all__ = ["Assembly", "Slices"]
 
 #: rows of a cluster up to which it is sorted whole
 MERGE_WHOLE = 1 << 20
+#: the same where a shard ends within the cluster, unless a quarter of the shard is more
+MERGE_PART = 1 << 16
+#: slices of a cluster up to which that holds
+PART_SLICES = 256
 #: bytes of a column of one segment that are read for good from scratch that is not local
 SPAN_BYTES = 8 << 20
 #: bytes of such spans that are kept at a time
@@ -151,7 +155,12 @@ class Assembly:
         ends = np.append(edges, n)[: first.size]
         low, high = slices.start[first], slices.start[ends]
         merged = (ends - first > 1) & (high > self.start) & (low < self.stop)
-        large = merged & (high - low > MERGE_WHOLE)
+        partial = (low < self.start) | (
+            high > self.stop
+        )  # two at most, of which the shard may be a small part
+        partial &= ends - first <= PART_SLICES  # to search in more costs more than to sort them
+        most = np.where(partial, max((self.stop - self.start) // 4, MERGE_PART), MERGE_WHOLE)
+        large = merged & (high - low > np.minimum(most, MERGE_WHOLE))
         for lo, hi in zip(first[large].tolist(), ends[large].tolist(), strict=True):
             self._merge_large(lo, hi)
         self._merge_small(first[merged & ~large], ends[merged & ~large])

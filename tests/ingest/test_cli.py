@@ -201,7 +201,8 @@ def test_warnings_and_errors_are_json_lines_too(folder, tmp_path, capsys, monkey
     assert {e["logger"] for e in events if e["event"] == "log"} == {"ingest.test", "py.warnings"}
     assert "\\ud" not in told.replace("\\\\ud", "")  # no half of a character, which strict readers refuse
     assert run(words) == 2
-    (event,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    (event,) = [e for e in events if e["event"] != "log"]  # newer libraries may have something to warn of
     assert (event["event"], event["kind"], event["exit_code"]) == ("error", "StoreExistsError", 2)
     assert "--overwrite" in event["text"]
 

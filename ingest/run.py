@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import math
 import os
 import queue
 import time
@@ -40,6 +41,10 @@ DEATHS = 8
 TOGETHER_SECONDS = 0.5
 #: most tasks that are handed out at once
 TOGETHER = 128
+#: seconds before a task is tried again, by the number of times that it was tried
+PAUSES = (0.0, 0.4, 1.6, 6.4)
+#: seconds without any worker after which that is told
+ALONE = 30.0
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NEVER = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG})
 
@@ -98,7 +103,7 @@ def patiently(call: Callable[..., Any], *arguments: Any) -> Any:
                 getattr(call, "__name__", "a call"),
                 error,
             )
-            time.sleep(0.1 * 4**attempt)
+            time.sleep(PAUSES[attempt])
     return call(*arguments)
 
 
@@ -235,6 +240,8 @@ class _Try:
     """Times that it was tried, this one too."""
     deaths: int = 0
     """Times that its worker died."""
+    due: float = 0.0
+    """When it may be tried again, by the monotonic clock."""
 
 
 def _name(task: Any) -> str:
@@ -266,7 +273,7 @@ class SerialRunner:
                     log.warning(
                         "%s failed (%s), trying again; check the storage if this goes on", _name(task), error
                     )
-                    time.sleep(0.1 * 4**attempt)
+                    time.sleep(PAUSES[attempt])
             yield task, result
 
     def close(self) -> None:
@@ -295,6 +302,7 @@ class DaskRunner:
         self._run = f"{os.getpid()}-{time.time_ns()}"
         self.dashboard: str | None = getattr(client, "dashboard_link", None)
         self._count = 0
+        self._seen = time.monotonic()
 
     @property
     def workers(self) -> int:
@@ -318,16 +326,22 @@ class DaskRunner:
         try:
             while True:
                 while len(running) < limit:
-                    tried = [again.popleft()] if again else [_Try(t) for t in islice(waiting, pace.size)]
+                    now = time.monotonic()
+                    ready = next((one for one in again if one.due <= now), None)
+                    if ready is not None:
+                        again.remove(ready)
+                    tried = [ready] if ready else [_Try(t) for t in islice(waiting, pace.size)]
                     if not tried:
                         break
                     running[self._submit(work, tried, finished)] = tried
-                if not running:
+                if not running and not again:
                     return
-                done = self._wait(finished)
+                soon = min((one.due for one in again), default=math.inf) - time.monotonic()
+                done = self._wait(finished, min(1.0, max(0.01, soon)))
                 if time.monotonic() - looked > 1:
                     looked = time.monotonic()
                     limit = 2 * self.workers + 2
+                    self._tell_alone()
                     if self._watch is not None:
                         self._watch()
                 for future in done:
@@ -378,7 +392,7 @@ class DaskRunner:
             _name(one.task),
             failure.error(),
         )
-        time.sleep(0.1 * 4**one.tries)
+        one.due = time.monotonic() + PAUSES[one.tries]  # meanwhile others are handed out
         one.tries += 1
         return one
 
@@ -391,6 +405,15 @@ class DaskRunner:
         future.add_done_callback(finished.put)
         return future
 
+    def _tell_alone(self) -> None:
+        """Say once that the job waits for workers, of which a cluster may have none."""
+        now = time.monotonic()
+        if self.client.nthreads():
+            self._seen = now
+        elif now - self._seen > ALONE:
+            self._seen = math.inf
+            log.warning("the cluster has no worker; the job waits until one comes: start some")
+
     def _check(self) -> None:
         if self.client.status not in {"running", "connecting"}:
             raise IngestError(
@@ -398,11 +421,11 @@ class DaskRunner:
                 "with --resume"
             )
 
-    def _wait(self, done: queue.SimpleQueue[Any]) -> list[Any]:
+    def _wait(self, done: queue.SimpleQueue[Any], seconds: float) -> list[Any]:
         self._check()
         found = []
         with contextlib.suppress(queue.Empty):
-            found.append(done.get(timeout=1))
+            found.append(done.get(timeout=seconds))
             while True:
                 found.append(done.get_nowait())
         return found

@@ -18,6 +18,7 @@ from ingest.runners import check_workers, make_runner
 
 @pytest.fixture
 def quick(monkeypatch):
+    monkeypatch.setattr("ingest.run.PAUSES", (0.0, 0.01, 0.01, 0.01))
     monkeypatch.setattr("time.sleep", lambda seconds, sleep=time.sleep: sleep(min(seconds, 0.01)))
 
 
@@ -288,3 +289,29 @@ def test_what_no_runner_can_be_made_of_is_refused_before_any_work(client, tmp_pa
             ingest.ingest("npy", tmp_path, tmp_path / "o.zarr", **how)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npy"]
     check_workers(None, None, client)
+
+
+def test_others_are_handed_out_while_a_task_that_failed_waits(monkeypatch):
+    monkeypatch.setattr("ingest.run.PAUSES", (0.0, 0.2, 0.2, 0.2))
+    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("everything would wait"))
+    work = Flaky(OSError("503 Slow Down"), 1)
+    found = [task for task, _ in DaskRunner(Handed()).map(work, range(20))]
+    assert sorted(found) == list(range(20))
+    assert found[-1] == 0  # it failed first and came last
+
+
+def test_a_cluster_without_workers_is_told_once(monkeypatch, caplog):
+    class Alone(Handed):
+        """Has no workers for a while."""
+
+        asked = 0
+
+        def nthreads(self):
+            self.asked += 1
+            return {"a": 1} if self.asked > 9 else {}
+
+    monkeypatch.setattr("ingest.run.ALONE", -1.0)
+    runner = DaskRunner(Alone())
+    for _ in range(5):
+        runner._tell_alone()
+    assert caplog.text.count("the cluster has no worker") == 1

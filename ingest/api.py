@@ -114,7 +114,7 @@ def ingest(
     >>> chunkstore.open_store(folder / "out.zarr").read("level", 4, 7)
     array([4., 0., 1.])
     """
-    given = dict(options or {})
+    given = _given(source, options, storage_options)
     files = _files(source, inputs, given, storage_options)
     choices = _choices(
         chunk=chunk,
@@ -156,7 +156,7 @@ def plan_ingest(
 
     See :func:`ingest` for the parameters, and :func:`ingest.dry.tell_plan` for the plan in words.
     """
-    given = dict(options or {})
+    given = _given(source, options, storage_options)
     files = _files(source, inputs, given, storage_options)
     return plan_job(
         source, given, files, _choices(chunk=chunk, shard=shard, codec=codec, memory_limit=memory_limit)
@@ -260,6 +260,18 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return list(value)
+
+
+def _given(
+    source: str, options: Mapping[str, Any] | None, storage_options: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return the options of a source; one that reads object stores is told theirs."""
+    given = dict(options or {})
+    if storage_options and "storage_options" not in given:
+        own = getattr(open_source(source, given), "options", None)
+        if hasattr(own, "storage_options"):
+            given["storage_options"] = dict(storage_options)
+    return given
 
 
 def _files(

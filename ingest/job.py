@@ -33,7 +33,7 @@ from ingest.inputs import is_url, local_path, shown
 from ingest.ledger import SHELF, Ledger, Lock, is_ledger_name, ledger_url
 from ingest.memory import choose_layout
 from ingest.plan import Job, Plan, make_plan
-from ingest.report import build_report, write_faults
+from ingest.report import build_report, is_report, write_faults
 from ingest.rows import Account
 from ingest.run import patiently
 from ingest.runners import check_workers, make_runner, start_early
@@ -353,7 +353,7 @@ class _Work:
         """Return the report of a store that is complete, made anew if it is missing."""
         self.place.sweep()  # an earlier run may have been killed in its very last step
         report = self.ledger.get_json("report.json")
-        if not isinstance(report, dict) or type(report.get("exit_code")) is not int:
+        if not is_report(report):
             done, more, count = self._kept()
             tally = Tally.of(plan).read(self.ledger, plan, count)
             return self._end(plan, tally, done, more, count=count, workers=0, scratch=scratch)

@@ -395,8 +395,16 @@ class Lock:
         if self._thread is not None:
             self._thread.join(timeout=_HEARTBEAT)
             self._thread = None
-        if self.held():
-            self.folder.delete("lock.json")
+        try:
+            if self.held():
+                self.folder.delete("lock.json")
+        except Exception as error:  # how the job ended is not decided here
+            log.warning(
+                "cannot give back the lock of %s: %s; it is stale as soon as this process is gone, for other "
+                "machines after a minute",
+                self.store,
+                error,
+            )
 
     def __enter__(self) -> Self:
         self.acquire()

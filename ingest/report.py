@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from chunkstore.errors import IngestError
 from chunkstore.text import counted, human_bytes
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ingest.protocol import Fault
     from ingest.tally import Tally
 
-__all__ = ["build_report", "tell", "write_faults"]
+__all__ = ["build_report", "is_report", "tell", "write_faults"]
 
 
 def build_report(
@@ -120,6 +120,23 @@ def tell(report: Mapping[str, Any]) -> str:
     told = codes() if report["faults"] else {}
     lines += [f"  {n:,} x {code}: {told.get(code, '')}".rstrip(": ") for code, n in report["faults"].items()]
     return "\n".join(lines)
+
+
+def is_report(value: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether a document is a report that can be told, and not a damaged one.
+
+    Examples
+    --------
+    >>> is_report({"exit_code": 0})
+    False
+    """
+    if not isinstance(value, dict) or type(value.get("exit_code")) is not int:
+        return False
+    try:
+        tell(value)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return False
+    return True
 
 
 def write_faults(

@@ -666,3 +666,33 @@ def test_a_number_of_another_container_of_the_same_name_says_nothing(tmp_path):
     os.utime(tmp_path / "lock.json", (time.time() - 600,) * 2)
     with Lock(folder, "o.zarr") as lock:
         assert lock.held()
+
+
+def test_a_job_that_cannot_give_its_lock_back_has_ended_as_it_has(folder, tmp_path, monkeypatch, caplog):
+    real = LocalFolder.get
+
+    def get(self, name):
+        if name == "lock.json" and (tmp_path / "o.zarr.ledger" / "report.json").exists():
+            raise OSError("503 Slow Down")
+        return real(self, name)
+
+    monkeypatch.setattr(LocalFolder, "get", get)
+    assert run(folder, tmp_path / "o.zarr").exit_code == 0
+    assert "cannot give back the lock" in caplog.text
+
+
+@pytest.mark.parametrize("damage", ['{"exit_code": 0}', '{"exit_code": 0, "rows": 3}', "[]", "{"])
+def test_a_report_that_is_damaged_is_made_again(folder, tmp_path, damage):
+    told = run(folder, tmp_path / "o.zarr").summary()
+    (tmp_path / "o.zarr.ledger" / "report.json").write_text(damage)
+    again = run(folder, tmp_path / "o.zarr", resume=True).summary()
+    assert again.splitlines()[1:] == told.splitlines()[1:]
+
+
+def test_options_of_object_stores_reach_the_source_that_reads_them():
+    from ingest.api import _given
+
+    secret = {"key": "k"}
+    assert _given("avro", {"sequence_per": "file"}, secret)["storage_options"] == secret
+    assert _given("avro", {"storage_options": {"key": "own"}}, secret)["storage_options"] == {"key": "own"}
+    assert _given("npy", {"field": "x"}, secret) == {"field": "x"}

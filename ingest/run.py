@@ -302,12 +302,20 @@ class DaskRunner:
         self._run = f"{os.getpid()}-{time.time_ns()}"
         self.dashboard: str | None = getattr(client, "dashboard_link", None)
         self._count = 0
+        self._known = 0
         self._seen = time.monotonic()
 
     @property
     def workers(self) -> int:
         """Threads of all workers there are now."""
-        return max(1, int(sum(self.client.nthreads().values())))
+        return max(1, self._threads())
+
+    def _threads(self) -> int:
+        try:
+            self._known = int(sum(self.client.nthreads().values()))
+        except Exception:  # of a connection that is lost; the client may find it again
+            self._check()
+        return self._known
 
     def map(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Run ``work(task)`` for every task; yield (task, result) as they come.
@@ -401,14 +409,19 @@ class DaskRunner:
     ) -> Any:
         self._count += 1
         key = f"{getattr(work, '__name__', 'task')}-{self._run}-{self._count}"
-        future = self.client.submit(together, packed(work, [one.task for one in tried]), key=key, pure=False)
+        handful = packed(work, [one.task for one in tried])
+        try:
+            future = self.client.submit(together, handful, key=key, pure=False)
+        except Exception:
+            self._check()
+            raise
         future.add_done_callback(finished.put)
         return future
 
     def _tell_alone(self) -> None:
         """Say once that the job waits for workers, of which a cluster may have none."""
         now = time.monotonic()
-        if self.client.nthreads():
+        if self._known:
             self._seen = now
         elif now - self._seen > ALONE:
             self._seen = math.inf

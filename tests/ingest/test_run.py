@@ -302,16 +302,49 @@ def test_others_are_handed_out_while_a_task_that_failed_waits(monkeypatch):
 
 def test_a_cluster_without_workers_is_told_once(monkeypatch, caplog):
     class Alone(Handed):
-        """Has no workers for a while."""
+        """Has no workers."""
+
+        def nthreads(self):
+            return {}
+
+    monkeypatch.setattr("ingest.run.ALONE", -1.0)
+    runner = DaskRunner(Alone())
+    for _ in range(5):
+        assert runner.workers == 1
+        runner._tell_alone()
+    assert caplog.text.count("the cluster has no worker") == 1
+
+
+@pytest.mark.parametrize("call", ["nthreads", "submit"])
+def test_a_scheduler_that_goes_in_the_middle_is_named_whatever_call_finds_out(call):
+    class Lost(Handed):
+        """Is closed because nobody answers."""
+
+        def nthreads(self):
+            return self.lose() if call == "nthreads" else super().nthreads()
+
+        def submit(self, *given, **named):
+            return self.lose() if call == "submit" else super().submit(*given, **named)
+
+        def lose(self):
+            self.status = "closed"
+            raise OSError("ConnectionPool closing.")
+
+    with pytest.raises(IngestError, match=r"the dask scheduler is gone.*--resume"):
+        list(DaskRunner(Lost()).map(abs, [-1]))
+
+
+def test_a_connection_that_is_found_again_costs_nothing():
+    class Shaky(Handed):
+        """Does not answer now and then."""
 
         asked = 0
 
         def nthreads(self):
             self.asked += 1
-            return {"a": 1} if self.asked > 9 else {}
+            if self.asked % 2 == 0:
+                raise OSError("Timed out")
+            return {"a": 3}
 
-    monkeypatch.setattr("ingest.run.ALONE", -1.0)
-    runner = DaskRunner(Alone())
-    for _ in range(5):
-        runner._tell_alone()
-    assert caplog.text.count("the cluster has no worker") == 1
+    runner = DaskRunner(Shaky())
+    assert [runner.workers for _ in range(4)] == [3, 3, 3, 3]

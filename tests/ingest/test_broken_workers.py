@@ -87,6 +87,7 @@ def test_what_strikes_a_worker_costs_time_and_no_byte(
     from trees import tree
 
     monkeypatch.setattr("ingest.run.time.sleep", lambda seconds, sleep=time.sleep: sleep(min(seconds, 0.01)))
+    monkeypatch.setattr("ingest.run.PAUSES", (0.0, 0.01, 0.01, 0.01))
     monkeypatch.setattr("ingest.plan.SEGMENT", 4000)
     monkeypatch.setattr("ingest.plan.stage_target", lambda total: 2000)
     where, how = CASES[case]

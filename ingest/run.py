@@ -425,7 +425,7 @@ class DaskRunner:
             self._seen = now
         elif now - self._seen > ALONE:
             self._seen = math.inf
-            log.warning("the cluster has no worker: run some (`dask worker ADDRESS`); the job waits until one comes")
+            log.warning("the cluster has no worker: run `dask worker ADDRESS`, the job waits for it")
 
     def _check(self) -> None:
         if self.client.status not in {"running", "connecting"}:

@@ -8,7 +8,7 @@
     python -m benchmarks.ingest tasks      tasks of next to nothing, 20,000 of them (--tasks N for another
                                            number), broken off near the end and resumed
 
-Inputs are made here: Avro containers of one block repeated, and tones as FLAC. Processes are watched through
+Inputs are made here: Avro containers of one block repeated, and tones as Ogg. Processes are watched through
 ``/proc``; anonymous memory is what the promise is about, pages of mapped scratch files belong to the system.
 Results are printed and written to ``benchmarks/results/ingest-*.json``.
 """
@@ -381,7 +381,7 @@ def overhead(quick: bool) -> dict:
     found = {}
     size = 512 * MIB if quick else 2048 * MIB
     out = folder("out") / "o.zarr"
-    jobs: dict[str, tuple[Callable[..., ingest.Result], list[str], dict]] = {
+    jobs: dict[str, tuple[Callable[..., ingest.IngestResult], list[str], dict]] = {
         f"{way}, {codec}": (ingest.ingest_avro, avro_inputs(size, 8, codec), asked)
         for codec in ("null", "deflate")
         for way, asked in (("placed", AVRO), ("staged", KEYED))

@@ -31,7 +31,7 @@ def all_fields(store: Any) -> tuple[str, ...]:
     names = tuple(
         name
         for name, spec in store.fields.items()
-        if spec.categories is None and " since " not in (spec.units or "")
+        if name != "time" and spec.categories is None and " since " not in (spec.units or "")
     )
     if not names:
         raise ConfigError(

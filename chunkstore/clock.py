@@ -38,6 +38,7 @@ __all__ = [
     "parse_units",
     "sample_rates",
     "time_field",
+    "unit_nanoseconds",
 ]
 
 #: Obs whose times are held at once.
@@ -71,7 +72,14 @@ _REACH: Final = 9.2e9
 _NAT: Final = np.datetime64("NaT", "ns")
 
 
-def _unit(text: str) -> int | None:
+def unit_nanoseconds(text: str) -> int | None:
+    """Return the nanoseconds of a unit of time, in full or as a symbol, or None where it is none.
+
+    Examples
+    --------
+    >>> unit_nanoseconds("ms"), unit_nanoseconds("milliseconds"), unit_nanoseconds("metre")
+    (1000000, 1000000, None)
+    """
     text = text.strip().lower()
     return _UNITS.get(text, _UNITS.get(text.removesuffix("s")))
 
@@ -96,7 +104,7 @@ def parse_duration(value: str | float | dt.timedelta | np.timedelta64) -> int:
         found = value // dt.timedelta(microseconds=1) * 1000
     elif isinstance(value, str):
         match = _DURATION.match(value)
-        unit = _unit(match[2]) if match else None
+        unit = unit_nanoseconds(match[2]) if match else None
         if match and unit:
             found = round(Fraction(match[1]) * unit)
     elif isinstance(value, (int, float, np.number)) and math.isfinite(value):
@@ -122,7 +130,7 @@ def parse_instant(value: Any) -> int | None:
         step, count = np.datetime_data(value.dtype)
         if step in ("Y", "M", "W", "generic"):
             value, step, count = value.astype("datetime64[D]"), "D", 1
-        scale = _unit({"D": "d"}.get(step, step))
+        scale = unit_nanoseconds({"D": "d"}.get(step, step))
         return None if scale is None else int(value.astype(np.int64)) * count * scale
     if isinstance(value, str):
         try:
@@ -154,7 +162,7 @@ def parse_units(units: str | None) -> tuple[int, int] | None:
     ((1000000, 86400000000000), None)
     """
     unit, since, origin = (units or "").partition(" since ")
-    scale, zero = _unit(unit), parse_instant(origin)
+    scale, zero = unit_nanoseconds(unit), parse_instant(origin)
     return None if not since or scale is None or zero is None else (scale, zero)
 
 

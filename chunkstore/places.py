@@ -363,7 +363,6 @@ class LocalPlace(Place):
             _sync(self.root)
 
     def settle(self, *names: str) -> None:
-        pool = DECODERS.get()
         _sync(self.root)
         for base in [self.path(name) for name in names] or [self.root]:
             for folder, _, files in os.walk(base):
@@ -371,8 +370,7 @@ class LocalPlace(Place):
                 for low in range(0, len(files), 1024):  # a million shards are not in memory at once
                     some = (os.path.join(folder, f) for f in files[low : low + 1024])  # noqa: PTH118 - many
                     # side by side: a journal takes what waits for it at once
-                    for _ in pool.map(_sync, some):
-                        pass
+                    DECODERS.each(_sync, some)
 
     def delete(self, key: str) -> None:
         Path(self.path(key)).unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["DECODERS", "ENCODERS", "TABLES", "WorkerPool"]
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class WorkerPool:
@@ -40,21 +41,18 @@ class WorkerPool:
                 )
             return self._executor
 
-    def each(self, work: Callable[[T], Any], items: Iterable[T]) -> None:
-        """Do the work for every item; where one raises, none is being done any more when that is told.
+    def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Return what the work made of every item; where one raises, none is being done any more by then.
 
         Examples
         --------
-        >>> done = []
-        >>> WorkerPool("doc", 2).each(done.append, "abc")
-        >>> sorted(done)
-        ['a', 'b', 'c']
+        >>> WorkerPool("doc", 2).each(str.upper, "abc")
+        ['A', 'B', 'C']
         """
         pool = self.get()
         futures = [pool.submit(work, item) for item in items]
         try:
-            for future in futures:
-                future.result()
+            return [future.result() for future in futures]
         finally:
             wait([future for future in futures if not future.cancel()])
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from chunkstore.channels import batch_dtype
+from chunkstore.channels import all_fields, batch_dtype
 from chunkstore.errors import ConfigError, UnknownNameError
 from chunkstore.labels import LabelColumn, balance_weights, label_column
 from chunkstore.normalize import ChannelScale, channel_scale
@@ -167,7 +167,7 @@ def plan_recipe(stores: tuple[ChunkStore, ...], cutting: Cutting) -> Recipe:
         offset=cutting.target_offset,
         length=cutting.target_length,
     )
-    names = _default_fields(first) if cutting.fields is None else names_of("fields", cutting.fields)
+    names = all_fields(first) if cutting.fields is None else names_of("fields", cutting.fields)
     if not names:
         raise ConfigError(f"{first.url} has no field that makes an x; it has {', '.join(first.fields)}")
     cut_fields = target.cut.fields if target.cut else ()
@@ -262,15 +262,6 @@ def _by_store(recipe: Recipe, weights: Any, n: int | None, split: str | None) ->
 
 #: keys of a batch that are not labels
 RESERVED_KEYS = frozenset({"x", "y", "store", "sequence", "start", "length", "position", "repeated"})
-
-
-def _default_fields(store: ChunkStore) -> tuple[str, ...]:
-    """Return the fields that hold quantities: neither instants nor words."""
-    return tuple(
-        name
-        for name, spec in store.fields.items()
-        if name != "time" and spec.categories is None and " since " not in (spec.units or "")
-    )
 
 
 def _check_field(stores: tuple[ChunkStore, ...], name: str) -> None:

@@ -5,9 +5,8 @@ Chunks stand one after the other, then the index. The bytes depend on the values
 
 from __future__ import annotations
 
-from concurrent.futures import wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -23,7 +22,6 @@ from chunkstore.reader import ABSENT
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
-    from concurrent.futures import Future
 
     from numpy.typing import NDArray
 
@@ -39,9 +37,6 @@ __all__ = [
     "encode_shard",
     "open_skeleton",
 ]
-
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +67,11 @@ def encode_shard(meta: ArrayMeta, values: NDArray[Any]) -> bytes | None:
     uint64, and a crc32c of the index.
     """
     encoder = _Encoder(meta)
-    pool = ENCODERS.get()
     starts = range(0, len(values), meta.chunk)
-    running = [pool.submit(encoder.encode, values[at : at + meta.chunk]) for at in starts]
-    for data in _all_done(running):
+    for data in ENCODERS.each(encoder.encode, (values[at : at + meta.chunk] for at in starts)):
         encoder.put(data)
     parts = encoder.parts()
     return b"".join(parts) if parts else None
-
-
-def _all_done(running: Sequence[Future[_T]]) -> list[_T]:
-    """Return all results; where one is an error, nobody reads values of the caller when that is told."""
-    try:
-        return [future.result() for future in running]
-    finally:
-        wait([future for future in running if not future.cancel()])
 
 
 class _Encoder:
@@ -184,9 +169,7 @@ def add_chunks(chunks: Sequence[Chunk]) -> None:
         filled[id(writer)] = at + len(values)
     count = max(1, min(ENCODERS.workers, len(chunks)))
     shares = [chunks[i::count] for i in range(count)]
-    pool = ENCODERS.get()  # never this thread: see there
-    running = [pool.submit(_encode_all, share) for share in shares]
-    done = _all_done(running)
+    done = ENCODERS.each(_encode_all, shares)  # never this thread: see there
     for i, (writer, values, _) in enumerate(chunks):
         writer.encoder.put(done[i % count][i // count])
         writer.filled += len(values)

@@ -45,10 +45,8 @@ class Cut:
                 f"the offset and length of a target are whole numbers of obs, got {self.offset!r} and "
                 f"{self.length!r}"
             )
-        for name in ("offset", "length"):
-            object.__setattr__(
-                self, name, int(getattr(self, name))
-            )  # numpy's numbers look and travel otherwise
+        for name in ("offset", "length"):  # numpy's numbers look and travel otherwise
+            object.__setattr__(self, name, int(getattr(self, name)))
         if self.offset < 0 or self.length < 1:
             raise ConfigError(
                 f"a target of {self.length} obs at offset {self.offset} is none: the offset must be 0 or "

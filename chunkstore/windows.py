@@ -76,10 +76,8 @@ class WindowSpec:
             raise ConfigError(
                 f"length, stride and horizon of a window are whole numbers of obs, got {lengths}"
             )
-        for name in ("length", "stride", "horizon"):
-            object.__setattr__(
-                self, name, int(getattr(self, name))
-            )  # numpy's numbers look and travel otherwise
+        for name in ("length", "stride", "horizon"):  # numpy's numbers look and travel otherwise
+            object.__setattr__(self, name, int(getattr(self, name)))
         if self.length < 1 or self.stride < 1 or self.horizon < 0:
             raise ConfigError(
                 f"a window of length {self.length}, stride {self.stride} and horizon {self.horizon} cannot "

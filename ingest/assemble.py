@@ -155,11 +155,10 @@ class Assembly:
         ends = np.append(edges, n)[: first.size]
         low, high = slices.start[first], slices.start[ends]
         merged = (ends - first > 1) & (high > self.start) & (low < self.stop)
-        partial = (low < self.start) | (
-            high > self.stop
-        )  # two at most, of which the shard may be a small part
-        partial &= ends - first <= PART_SLICES  # to search in more costs more than to sort them
-        most = np.where(partial, max((self.stop - self.start) // 4, MERGE_PART), MERGE_WHOLE)
+        # two at most go on in other shards, and this one may be a small part of them
+        parted = (low < self.start) | (high > self.stop)
+        parted &= ends - first <= PART_SLICES  # to search in more costs more than to sort them
+        most = np.where(parted, max((self.stop - self.start) // 4, MERGE_PART), MERGE_WHOLE)
         large = merged & (high - low > np.minimum(most, MERGE_WHOLE))
         for lo, hi in zip(first[large].tolist(), ends[large].tolist(), strict=True):
             self._merge_large(lo, hi)

@@ -57,10 +57,8 @@ class LazyTimes:
             if len(self._kept) >= _KEPT:
                 self._kept.popitem(last=False)
             start = number * _BLOCK
-            block = ordered(
-                self._read(start, min(start + _BLOCK, self._length))
-            ).copy()  # not what it lies in
-            self._kept[number] = block
+            read = self._read(start, min(start + _BLOCK, self._length))
+            block = self._kept[number] = ordered(read).copy()  # without what it was read with
         found: int = block[within].item()
         return found
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import chunkstore
 from chunkstore import ConfigError, FieldSpec, StoreWriter, open_store, verify_store
+from chunkstore.channels import all_fields
 from chunkstore.clock import (
     _elapsed,
     clock_of,
@@ -24,7 +25,6 @@ from chunkstore.clock import (
     sample_rates,
     time_field,
 )
-from chunkstore.recipe import _default_fields
 
 _names = itertools.count()
 MINUTE = "minutes since 2020-01-01"
@@ -262,7 +262,7 @@ def test_a_clock_of_any_name_cuts_by_time_is_a_coordinate_and_no_channel():
     assert store.add_split("train/val", by="time").clock == "ts"
     assert "ts" in store.to_xarray().coords
     assert store.sequence("a").coords["ts"].values[3] == np.datetime64("1970-01-01T00:00:00.003")
-    assert _default_fields(store) == ("x",)
+    assert all_fields(store) == ("x",)
 
 
 @pytest.mark.parametrize("text", ["now", "today", "NaT", "", "since"])

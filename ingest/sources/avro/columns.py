@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chunkstore.clock import unit_nanoseconds
 from chunkstore.errors import ConfigError, UnknownNameError, UnsupportedError
 from chunkstore.layout import RESERVED, FieldSpec
 from ingest.sources.avro.schema import MISSING
@@ -630,20 +631,6 @@ def _renamed(column: Column, name: str) -> Column:
     return replace(column, name=name, attrs=attrs)
 
 
-#: nanoseconds
-_SPANS = {
-    "ns": 1,
-    "us": 10**3,
-    "ms": 10**6,
-    "s": 10**9,
-    "min": 60 * 10**9,
-    "m": 60 * 10**9,
-    "h": 3600 * 10**9,
-    "d": 86400 * 10**9,
-}
-_TICKS = {"nanoseconds": 1, "microseconds": 10**3, "milliseconds": 10**6, "days": 86400 * 10**9}
-
-
 def time_step(value: float | str, column: Column) -> float:
     """Give the longest step of time in the unit of a time field: a whole number where its times are.
 
@@ -667,18 +654,19 @@ def time_step(value: float | str, column: Column) -> float:
     (10000, 2, 2.5)
     """
     found = re.match(r"^\s*(\d+(?:\.\d+)?(?:e[-+]?\d{1,3})?)\s*([a-z]*)\s*$", str(value))
-    if not found or found[2] not in ("", *_SPANS):
+    span = unit_nanoseconds({"m": "min"}.get(found[2], found[2])) if found else None
+    if not found or (found[2] and span is None):
         raise ConfigError(
             f"max_gap {value!r} is not a step of time; write a number, or text such as '10s' or '250ms'"
         )
     step = Fraction(found[1])
-    if found[2]:
-        unit = (column.units or "").split(" ")[0]
-        if unit not in _TICKS:
+    if span is not None:
+        tick = unit_nanoseconds((column.units or "").split(" ")[0])
+        if tick is None:
             raise ConfigError(
                 f"the time field {column.name!r} has no unit, so that {value!r} cannot be compared with it; "
                 "give a plain number"
             )
-        step *= Fraction(_SPANS[found[2]], _TICKS[unit])
+        step *= Fraction(span, tick)
     # a step between whole numbers is above 2.5 where it is above 2
     return float(step) if column.dtype.startswith("float") else math.floor(step)

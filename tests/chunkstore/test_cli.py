@@ -167,9 +167,9 @@ def test_a_word_that_nobody_refused_is_not_taken_for_an_option(capsys, tmp_path,
 
 
 BASH = """
-source <("$PROGRAM" --show-completion)
-COMP_WORDS=("$PROGRAM" {words}); COMP_CWORD={at}
-_chunkstore_completion "$PROGRAM" && printf '%s\\n' "${{COMPREPLY[@]}}"
+source <(chunkstore --show-completion)
+COMP_WORDS=(chunkstore {words}); COMP_CWORD={at}
+_chunkstore_completion chunkstore && printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 
 
@@ -188,7 +188,8 @@ def test_bash_completes_verbs_and_options(words, found):
     if not program.is_file():
         pytest.skip("the console script is not installed")
     script = BASH.format(words=" ".join(words), at=len(words))
-    env = {**os.environ, "PROGRAM": str(program)}
+    # by its name, as it is typed: its folder may have any name
+    env = {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "--norc", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=False
     )

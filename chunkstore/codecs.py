@@ -53,21 +53,21 @@ class ChunkDamageError(Exception):
     """A chunk whose bytes fail their checksum or do not decode; the reader adds the place."""
 
 
-def checksum(data: bytes | bytearray | memoryview | NDArray[Any]) -> int:
-    """Return the crc32c (Castagnoli) of a buffer.
+def checksum(data: bytes | bytearray | memoryview | NDArray[Any], before: int = 0) -> int:
+    """Return the crc32c (Castagnoli) of a buffer, which follows data of the checksum ``before``.
 
     Examples
     --------
-    >>> hex(checksum(b"123456789"))
-    '0xe3069283'
+    >>> hex(checksum(b"123456789")), checksum(b"6789", checksum(b"12345")) == checksum(b"123456789")
+    ('0xe3069283', True)
     """
     if isinstance(data, bytes):
-        return int(google_crc32c.value(data))
+        return int(google_crc32c.extend(before, data))
     view = np.frombuffer(data, dtype=np.uint8) if len(data) else np.empty(0, np.uint8)
     if view.flags.writeable:
         view = view.view()
         view.flags.writeable = False  # the library takes read-only buffers only
-    return int(google_crc32c.value(view))
+    return int(google_crc32c.extend(before, view))
 
 
 def parse_name(name: str) -> tuple[str, int]:
@@ -208,6 +208,8 @@ class ChunkCodec:
                 _need_pcodec()
             data = flat.tobytes()
         else:
+            if self.name == "blosc":
+                _blosc_alone()
             data = bytes(self.compressor.encode(flat))
         if self.crc:
             data += checksum(data).to_bytes(4, "little")
@@ -285,6 +287,16 @@ def _decompress_pcodec(body: memoryview, flat: NDArray[Any]) -> None:
     if progress.n_processed != len(flat) or not progress.finished:
         there = "more" if progress.n_processed == len(flat) else progress.n_processed
         raise ChunkDamageError(f"decodes to {there} values where {len(flat)} are expected")
+
+
+def _blosc_alone() -> None:
+    """Keep Blosc to the thread that calls it: with threads of its own it gives other bytes each time.
+
+    Its switch is one for the process; zarr-python turns it at its import, too.
+    """
+    from numcodecs import blosc
+
+    blosc.use_threads = False
 
 
 def _blosc_size(body: memoryview) -> int:

@@ -10,7 +10,6 @@ from chunkstore.arrays import ArrayMeta, fill_value
 from chunkstore.codecs import checksum
 from chunkstore.errors import ConfigError
 from chunkstore.metadata import dump_json
-from chunkstore.pool import ENCODERS
 from chunkstore.reader import MAX_TEXT, encode_strings
 
 if TYPE_CHECKING:
@@ -45,11 +44,11 @@ def write_plain(
         part = values[index * chunk : (index + 1) * chunk]
         if meta.is_string:
             texts = [*part, *[""] * (chunk - len(part))]
-            stored = ENCODERS.get().submit(_encode_text, meta, texts).result()
+            stored = _encode_text(meta, texts)
         else:
             whole = np.full(chunk, fill_value(meta.dtype), dtype=meta.dtype)
             whole[: len(part)] = part
-            stored = ENCODERS.get().submit(meta.codec.encode, whole).result()
+            stored = meta.codec.encode(whole)
         place.put(meta.key(index), stored)
     place.put(f"{name}/zarr.json", dump_json(meta.to_json()))
     return meta

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -44,17 +45,50 @@ class WorkerPool:
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Return what the work made of every item; where one raises, none is being done any more by then.
 
+        The calling thread takes part: it works while others wake up, and alone where there are none.
+        Items are begun in their order. Of several that raise, the first is heard.
+
         Examples
         --------
         >>> WorkerPool("doc", 2).each(str.upper, "abc")
         ['A', 'B', 'C']
         """
-        pool = self.get()
-        futures = [pool.submit(work, item) for item in items]
+        todo = list(items)
+        if self.workers == 1:
+            return [work(item) for item in todo]
+        turns = deque(range(len(todo)))
+        made: dict[int, R] = {}
+        failed: dict[int, BaseException] = {}
+
+        def go() -> None:
+            while True:
+                try:
+                    turn = turns.popleft()
+                except IndexError:
+                    return
+                try:
+                    made[turn] = work(todo[turn])
+                except BaseException as error:
+                    failed[turn] = error
+                    turns.clear()
+
+        count = min(self.workers, len(todo)) - 1
+        helpers = [self.get().submit(go) for _ in range(count)]
         try:
-            return [future.result() for future in futures]
+            go()
         finally:
-            wait([future for future in futures if not future.cancel()])
+            turns.clear()
+            running = [helper for helper in helpers if not helper.cancel()]
+            if running:
+                wait(running)
+        if failed:
+            first = failed[min(failed)]
+            failed.clear()  # an error that is kept holds this frame
+            try:
+                raise first
+            finally:
+                del first
+        return [made[turn] for turn in range(len(todo))]
 
     def forget(self) -> None:
         """Start anew: the threads of a parent do not exist in its forked child."""
@@ -78,7 +112,6 @@ def _threads(variable: str, default: int) -> int:
     return int(text) if text.isdigit() and int(text) else default
 
 
-#: Blosc gives the same bytes each time only off the main thread, where it works alone.
 ENCODERS: Final = WorkerPool("encode", _threads("CHUNKSTORE_ENCODE_THREADS", min(8, os.cpu_count() or 1)))
 #: Shared by all stores of the process, so that many readers never become many threads.
 DECODERS: Final = WorkerPool("decode", min(8, max(4, os.cpu_count() or 1)))

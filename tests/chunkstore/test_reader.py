@@ -83,6 +83,37 @@ def test_each_does_everything_or_says_what_failed_when_all_is_quiet():
     pool.get().shutdown()
 
 
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_each_begins_in_order_takes_part_and_hears_the_first_that_failed(workers):
+    pool, begun, threads = WorkerPool("test", workers), [], set()
+    lock = threading.Lock()
+
+    def work(n):
+        with lock:
+            begun.append(n)
+            threads.add(threading.get_ident())
+        time.sleep(0.001)
+        if n in {30, 31, 32}:
+            raise ValueError(str(n))
+        return -n
+
+    assert pool.each(work, range(20)) == [-n for n in range(20)]
+    assert begun == list(range(20))
+    assert threading.get_ident() in threads
+    assert len(threads) <= workers
+    with pytest.raises(ValueError, match=r"^30$"):
+        pool.each(work, range(20, 60))
+    assert len(begun) <= 20 + 11 + workers
+    assert pool.each(work, []) == []
+
+
+def test_each_may_be_called_by_the_threads_of_its_pool():
+    pool = WorkerPool("test", 2)
+    assert pool.each(lambda n: pool.each(str, range(n)), [3, 4, 5]) == [
+        [str(i) for i in range(n)] for n in (3, 4, 5)
+    ]
+
+
 @pytest.mark.parametrize("engine", ["direct", "zarrs"])
 def test_a_shard_that_vanishes_while_the_store_is_open_is_named(tmp_path, engine):
     with chunkstore.StoreWriter(

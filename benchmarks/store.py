@@ -196,7 +196,7 @@ def bench_codecs(folder: Path, rounds: int) -> dict:
             encode = decode = float("inf")
             for _ in range(rounds):
                 begun = time.perf_counter()
-                stored = encode_shard(meta, values)
+                stored = b"".join(encode_shard(meta, values))
                 encode = min(encode, time.perf_counter() - begun)
             path = folder / "codec.zarr"
             with StoreWriter(

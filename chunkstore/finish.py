@@ -273,7 +273,7 @@ def _fingerprint(  # noqa: PLR0917 - what is hashed, in its order
     ids: Sequence[str],
     gaps: NDArray[np.int64],
 ) -> str:
-    """Return a hash of what decides which windows there are and what they hold."""
+    """Return a hash of what decides which windows there are, not of what they hold."""
     digest = hashlib.sha256()
     described = {
         "format": FORMAT,

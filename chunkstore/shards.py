@@ -8,20 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import google_crc32c
 import numpy as np
 
 from chunkstore.arrays import fill_value
-from chunkstore.codecs import checksum
+from chunkstore.codecs import ChunkDamageError, checksum
 from chunkstore.errors import ConfigError, UnknownNameError
 from chunkstore.metadata import parse_root
-from chunkstore.places import Place, open_place
+from chunkstore.places import Blob, Place, open_place
 from chunkstore.pool import ENCODERS
-from chunkstore.reader import ABSENT
+from chunkstore.reader import ABSENT, parse_shard
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -47,8 +46,9 @@ class ShardReceipt:
     """Key of the object in the store."""
     nbytes: int
     """Its size; 0 where all values are the fill value and nothing is stored."""
-    crc32c: int | None
-    """Checksum of the whole object; None where nothing is stored."""
+    checksum: int | None
+    """crc32c of the checksums of its chunks and index; None where nothing is stored. One of the whole object
+    would say no more than lengths: data and their own crc32c always leave the same remainder."""
 
 
 def _is_fill(values: NDArray[Any], fill: Any) -> bool:
@@ -60,8 +60,8 @@ def _is_fill(values: NDArray[Any], fill: Any) -> bool:
     return bool(bits[0] == wanted and bits[-1] == wanted and (bits == wanted).all())
 
 
-def encode_shard(meta: ArrayMeta, values: NDArray[Any]) -> bytes | None:
-    """Return the object that holds ``values`` [<= shard] of a field, or None where all are fill.
+def encode_shard(meta: ArrayMeta, values: NDArray[Any]) -> list[bytes]:
+    """Return the object that holds ``values`` [<= shard] of a field, in pieces; none where all are fill.
 
     Chunks stand one after the other, then the index: offset and length of each as little-endian
     uint64, and a crc32c of the index.
@@ -70,8 +70,7 @@ def encode_shard(meta: ArrayMeta, values: NDArray[Any]) -> bytes | None:
     starts = range(0, len(values), meta.chunk)
     for data in ENCODERS.each(encoder.encode, (values[at : at + meta.chunk] for at in starts)):
         encoder.put(data)
-    parts = encoder.parts()
-    return b"".join(parts) if parts else None
+    return encoder.parts()
 
 
 class _Encoder:
@@ -167,21 +166,24 @@ def add_chunks(chunks: Sequence[Chunk]) -> None:
         at = filled.get(id(writer), writer.filled)
         writer.check(values, at)
         filled[id(writer)] = at + len(values)
-    count = max(1, min(ENCODERS.workers, len(chunks)))
-    shares = [chunks[i::count] for i in range(count)]
-    done = ENCODERS.each(_encode_all, shares)  # never this thread: see there
-    for i, (writer, values, _) in enumerate(chunks):
-        writer.encoder.put(done[i % count][i // count])
+    for (writer, values, _), data in zip(chunks, ENCODERS.each(_encode, chunks), strict=True):
+        writer.encoder.put(data)
         writer.filled += len(values)
 
 
-def _encode_all(chunks: Sequence[Chunk]) -> list[bytes | None]:
-    encoded = []
-    for writer, values, then in chunks:
-        encoded.append(writer.encoder.encode(values))
-        if then is not None:
-            then()
-    return encoded
+def _encode(chunk: Chunk) -> bytes | None:
+    data = chunk.writer.encoder.encode(chunk.values)
+    if chunk.then is not None:
+        chunk.then()
+    return data
+
+
+def _checksum_of(meta: ArrayMeta, chunks: Iterable[bytes | memoryview], index: bytes | memoryview) -> int:
+    """Return the checksum of an object, of whose chunks and index each is as its own checksum says."""
+    crc = 0
+    for data in chunks:
+        crc = checksum(data[-4:] if meta.codec.crc else data, crc)
+    return checksum(index, crc)
 
 
 class StoreSkeleton:
@@ -256,8 +258,7 @@ class StoreSkeleton:
                 f"shard {shard_index} of field {field!r} takes {meta.dtype}{[length, *meta.shape[1:]]}, "
                 f"got {values.dtype}{list(values.shape)}; a shard is written whole or not at all"
             )
-        data = encode_shard(meta, values)
-        return self._store(meta.key(shard_index), [] if data is None else [data])
+        return self._store(meta.key(shard_index), meta, encode_shard(meta, values))
 
     def begin_shard(self, field: str, shard_index: int) -> ShardWriter:
         """Return a writer of a whole shard that takes its values chunk by chunk; nothing is stored yet."""
@@ -277,23 +278,42 @@ class StoreSkeleton:
                 f"shard {writer.shard_index} of field {writer.field!r} has {writer.filled} of its "
                 f"{writer.length} obs; a shard is written whole or not at all"
             )
-        return self._store(writer.meta.key(writer.shard_index), writer.encoder.parts())
+        meta = writer.meta
+        return self._store(meta.key(writer.shard_index), meta, writer.encoder.parts())
 
-    def _store(self, key: str, parts: Sequence[bytes]) -> ShardReceipt:
+    def _store(self, key: str, meta: ArrayMeta, parts: Sequence[bytes]) -> ShardReceipt:
         self._place.sweep_object(key)
         if not parts:
             self._place.delete(key)
             return ShardReceipt(key, 0, None)
-        crc = 0
-        for part in parts:
-            crc = google_crc32c.extend(crc, part)
         self._place.put_parts(key, parts)
-        return ShardReceipt(key, sum(map(len, parts)), crc)
+        return ShardReceipt(key, sum(map(len, parts)), _checksum_of(meta, parts[:-2], parts[-1]))
 
-    def shard_checksum(self, field: str, shard_index: int) -> tuple[int, int] | None:
-        """Return (bytes, crc32c) of the stored object of a shard, or None where there is none."""
-        data = self._place.get(self._array(field).key(shard_index))
-        return None if data is None else (len(data), checksum(data))
+    def shard_checksum(self, field: str, shard_index: int) -> tuple[int, int | None] | None:
+        """Return (bytes, checksum) of the stored object of a shard, or None where there is none.
+
+        The checksum is that of a receipt; None where the object is damaged.
+        """
+        meta = self._array(field)
+        key = meta.key(shard_index)
+        data = self._place.get(key)
+        if data is None:
+            return None
+        view, room = memoryview(data), 16 * meta.chunks_per_shard + 4
+        try:
+            shard = parse_shard(Blob(self._place, key, len(data), data[-room:]), meta.chunks_per_shard)
+            chunks, end = [], 0
+            for at, length in zip(shard.offsets.tolist(), shard.lengths.tolist(), strict=True):
+                if at == ABSENT:
+                    continue
+                if at != end:
+                    return len(data), None
+                end = at + length
+                chunks.append(view[at:end])
+                meta.codec.verify(chunks[-1])
+        except ChunkDamageError:
+            return len(data), None
+        return len(data), _checksum_of(meta, chunks, view[-4:]) if end == len(data) - room else None
 
     def stored_shards(self, field: str) -> list[int]:
         """Return the indices of the shards of a field that are stored, ascending."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from chunkstore.layout import FieldSpec, Layout
-    from chunkstore.shards import ShardWriter, StoreSkeleton
+    from chunkstore.shards import ShardReceipt, ShardWriter, StoreSkeleton
     from ingest.folder import Folder
     from ingest.ledger import Ledger
     from ingest.plan import Job
@@ -146,8 +146,8 @@ class _Shard:
             self.receipt["objects"][name] = _stored(done)
 
 
-def _stored(receipt: Any) -> list[Any] | None:
-    return None if receipt is None or receipt.crc32c is None else [receipt.nbytes, receipt.crc32c]
+def _stored(receipt: ShardReceipt) -> list[Any] | None:
+    return None if receipt.checksum is None else [receipt.nbytes, receipt.checksum]
 
 
 def _hidden(values: np.ndarray, kept: np.ndarray, spec: FieldSpec) -> np.ndarray:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from chunkstore.errors import ConfigError, IngestError
 from chunkstore.layout import FieldSpec, Layout
-from chunkstore.pool import ENCODERS
+from chunkstore.pool import ENCODERS, WorkerPool
 from chunkstore.shards import Chunk, add_chunks
 from chunkstore.skeleton import create_store, open_skeleton
 
@@ -73,7 +73,7 @@ def test_several_chunks_of_a_shard_may_come_at_once(tmp_path):
     add_chunks([Chunk(one, x[:8]), Chunk(two, y[:8]), Chunk(one, x[8:16]), Chunk(one, x[16:])])
     add_chunks([Chunk(two, y[8:16]), Chunk(two, y[16:])])
     assert [made.store_shard(one), made.store_shard(two)] == whole
-    assert made.shard_checksum("x", 0) == (whole[0].nbytes, whole[0].crc32c)
+    assert made.shard_checksum("x", 0) == (whole[0].nbytes, whole[0].checksum)
     with pytest.raises(ConfigError, match="the chunk at 8 of shard 0"):
         add_chunks([Chunk(one := made.begin_shard("x", 0), x[:8]), Chunk(one, x[:7])])
     assert one.filled == 0
@@ -133,3 +133,46 @@ def test_where_a_chunk_is_refused_no_other_is_read_any_more(tmp_path):
             ]
         )
     assert bool(done) == begun.is_set()
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+@pytest.mark.parametrize("codec", ["none", "zstd:1"])
+def test_the_checksum_of_a_shard_tells_it_from_all_others(tmp_path, codec, checksums):
+    """A crc32c of data that hold their own crc32c follows from their lengths alone."""
+    made = create_store(
+        tmp_path / "s.zarr",
+        fields=[FieldSpec("x", "i4")],
+        layout=Layout(n_obs=72, chunk=8, shard=24),
+        codec=codec,
+        checksums=checksums,
+    )
+    shards = [made.write_shard("x", i, np.arange(24, dtype="i4") + 24 * i) for i in range(2)]
+    assert shards[0].nbytes == shards[1].nbytes
+    assert shards[0].checksum != shards[1].checksum
+    paths = [tmp_path / "s.zarr" / shard.key for shard in shards]
+    good = [path.read_bytes() for path in paths]
+    for path, data in zip(paths, reversed(good), strict=True):
+        path.write_bytes(data)  # they change places
+    for i, shard in enumerate(shards):
+        assert made.shard_checksum("x", i) == (shard.nbytes, shards[1 - i].checksum)
+    for at in range(len(good[0])):
+        damaged = bytearray(good[0])
+        damaged[at] ^= 1
+        paths[0].write_bytes(damaged)
+        assert made.shard_checksum("x", 0) != (shards[0].nbytes, shards[0].checksum)
+    paths[0].write_bytes(good[0])
+    assert made.shard_checksum("x", 0) == (shards[0].nbytes, shards[0].checksum)
+    for length in (0, 3, len(good[0]) - 1):
+        paths[0].write_bytes(good[0][:length])
+        assert made.shard_checksum("x", 0) == (length, None)
+
+
+def test_chunks_of_blosc_are_the_same_bytes_in_any_thread(tmp_path):
+    from numcodecs import blosc
+
+    meta = skeleton(tmp_path / "s.zarr", 20, [FieldSpec("x", "f8")], "blosc-lz4:5").arrays["x"]
+    values = np.round(np.random.default_rng(0).standard_normal(1 << 20), 2)
+    blosc.use_threads = True  # another user of the process may ask for it
+    here = meta.codec.encode(values)
+    others = WorkerPool("test", 3).each(meta.codec.encode, [values] * 6)
+    assert {here} == set(others)

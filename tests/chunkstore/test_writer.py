@@ -231,7 +231,7 @@ def test_shards_written_by_many_in_any_order_and_twice_are_the_same_bytes(tmp_pa
                 "x", shard, values[shard * 128 : (shard + 1) * 128]
             )
         for shard, receipt in receipts.items():
-            assert open_skeleton(url).shard_checksum("x", shard) == (receipt.nbytes, receipt.crc32c)
+            assert open_skeleton(url).shard_checksum("x", shard) == (receipt.nbytes, receipt.checksum)
         finish_store(
             url,
             rowsize=[400, 600],
@@ -253,7 +253,7 @@ def test_a_shard_is_written_whole_or_not_at_all(tmp_path):
     with pytest.raises(ConfigError, match="no shard 3"):
         skeleton.write_shard("x", 3, np.zeros(4, "f4"))
     skeleton.write_shard("x", 2, np.ones(2, "f4"))
-    assert skeleton.write_shard("x", 1, np.full(4, np.nan, "f4")).crc32c is None
+    assert skeleton.write_shard("x", 1, np.full(4, np.nan, "f4")).checksum is None
 
 
 def test_a_shard_that_becomes_all_fill_is_removed(tmp_path):

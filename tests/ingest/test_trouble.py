@@ -374,6 +374,23 @@ def test_a_shard_that_is_not_what_was_written_is_written_again(folder, tmp_path,
     check(tmp_path / "o.zarr", wanted)
 
 
+def test_shards_of_one_size_that_changed_places_are_written_again(folder, tmp_path, monkeypatch):
+    from trees import tree
+
+    run(folder, tmp_path / "reference.zarr", codec="none")
+    with monkeypatch.context() as patch:
+        full_disk(patch, 40)
+        with pytest.raises(IngestError):
+            run(folder, tmp_path / "o.zarr", codec="none")
+    one, two = sorted((tmp_path / "o.zarr" / "value" / "c").iterdir())[:2]
+    data = one.read_bytes(), two.read_bytes()
+    assert len(data[0]) == len(data[1])
+    one.write_bytes(data[1])
+    two.write_bytes(data[0])
+    run(folder, tmp_path / "o.zarr", codec="none", resume=True)
+    check(tmp_path / "o.zarr", tree(tmp_path / "reference.zarr"))
+
+
 def test_a_receipt_that_is_torn_counts_for_nothing(folder, tmp_path, monkeypatch, wanted):
     with monkeypatch.context() as patch:
         full_disk(patch, 40)

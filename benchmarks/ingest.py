@@ -359,18 +359,19 @@ class Spent:
 def overhead(quick: bool) -> dict:
     """Share of a job's CPU seconds outside decode, compress and the calls that read, write, sync and remove.
 
-    Handing work to other threads, statistics, order, grouping by key and checksums are the engine's. Of these
-    the dearest are named by one more turn, in which they are watched too, which costs some time itself.
+    Each job runs as in a worker of the default cluster, where the processes are the parallelism and the
+    thread that fills a chunk encodes it, and with as many threads that encode as there are cores, as where
+    there are no workers. Handing work to these, statistics, order, grouping by key and checksums are the
+    engine's. The dearest are named by one more turn, in which they are watched too, which costs some time
+    itself.
     """
     import ingest
-    from benchmarks.usage import usage
-    from chunkstore import places, shards, statistics
+    from chunkstore import places, shards
     from ingest import folder as folders
-    from ingest import grouping, scratch, stage, write
     from ingest.sources.audio.source import AudioSource
     from ingest.sources.avro import AvroSource
 
-    spent, parts = Spent(), Spent()
+    spent = Spent()
     for source in (AvroSource, AudioSource):
         spent.watch_taking("read and decode", source, "read")
     spent.watch("compress", shards._Encoder, "encode")
@@ -378,57 +379,71 @@ def overhead(quick: bool) -> dict:
     spent.watch("sync", places, "_sync")
     spent.watch_giving("scratch", folders.LocalFolder, "put_stream")
     spent.watch("remove scratch", folders.LocalFolder, "delete_all")
-    found = {}
+    found: dict[str, dict] = {}
     size = 512 * MIB if quick else 2048 * MIB
-    out = folder("out") / "o.zarr"
     jobs: dict[str, tuple[Callable[..., ingest.IngestResult], list[str], dict]] = {
         f"{way}, {codec}": (ingest.ingest_avro, avro_inputs(size, 8, codec), asked)
         for codec in ("null", "deflate")
         for way, asked in (("placed", AVRO), ("staged", KEYED))
     }
     jobs["audio, vorbis"] = ingest.ingest_audio, audio_inputs(30 if quick else 240, 16), {"rate": 32_000}
+    threads = shards.ENCODERS.workers
     for name, (job, inputs, asked) in jobs.items():
-        best: dict = {}
-        # the first compiles and warms up, the quietest of the next counts, the last tells the parts
-        turns = 3 if quick else 5
-        for turn in range(turns):
-            spent.seconds.clear()
-            if turn == turns - 1:
-                parts.seconds.clear()
-                parts.watch("statistics", statistics.Gathering, "add")
-                parts.watch("order", write._Shard, "look")
-                parts.watch("whole chunks of batches", write._Filling, "_gathered")
-                parts.watch("grouping", stage._Stager, "_grouped")
-                parts.watch("grouping", grouping.Grouping, "gather")
-                parts.watch("checksums of scratch", stage, "page_sums")
-                parts.watch("checksums of scratch", scratch.SegmentReader, "_check_page")
-            for leftover in (out, Path(f"{out}.ledger")):
-                shutil.rmtree(leftover, ignore_errors=True)
-            tree, began = usage().cpu_s, time.process_time()
-            report = job(inputs[:1] if turn == 0 else inputs, out, workers=0, shard="64MiB", **asked).report
-            whole = time.process_time() - began
-            # decoders of sound have processes of their own; /proc counts those in steps of 10 ms
-            others = max(0.0, usage().cpu_s - tree - whole) if job is ingest.ingest_audio else 0.0
-            whole += others
-            spent.seconds["read and decode"] += others
-            if 0 < turn < turns - 1 and (not best or whole < best["cpu_seconds"]):
-                named = {what: round(s, 3) for what, s in spent.seconds.items()}
-                rest = whole - sum(spent.seconds.values())
-                best = {"cpu_seconds": whole, "rows": report["obs"], **named}
-                best |= {"rest": rest, "share": rest / whole}
-        parts.stop()
-        best["of_the_rest"] = {what: round(s, 3) for what, s in parts.seconds.items() if s >= 0.0005}
-        found[name] = best
-        told = ", ".join(f"{what} {best[what]:.2f}" for what in spent.seconds if best.get(what, 0) >= 0.005)
-        more = ", ".join(f"{what} {s:.2f}" for what, s in best["of_the_rest"].items())
-        print(
-            f"{name}: {best['cpu_seconds']:.2f} CPU s ({told}), everything else {best['rest']:.2f}, "
-            f"{best['share']:.1%} (of it, watched once more: {more})",
-            flush=True,
-        )
-        shutil.rmtree(out)
+        found[name] = {}
+        for encoders in sorted({1, threads}):
+            shards.ENCODERS.workers = encoders
+            told = "as in a worker" if encoders == 1 else f"{encoders} threads encode"
+            best = found[name][told] = _quietest(spent, job, inputs, asked, 3 if quick else 5)
+            most = ", ".join(
+                f"{what} {best[what]:.2f}" for what in spent.seconds if best.get(what, 0) >= 0.005
+            )
+            more = ", ".join(f"{what} {s:.2f}" for what, s in best["of_the_rest"].items())
+            print(
+                f"{name}, {told}: {best['cpu_seconds']:.2f} CPU s in {best['wall']:.2f} s ({most}), "
+                f"everything else {best['rest']:.2f}, {best['share']:.1%} (of it, watched once more: {more})",
+                flush=True,
+            )
+    shards.ENCODERS.workers = threads
     spent.stop()
     return found
+
+
+def _quietest(spent: Spent, job: Callable, inputs: list[str], asked: dict, turns: int) -> dict:
+    """The quietest of some turns: the first compiles and warms up, the last tells the parts of the rest."""
+    import ingest
+    from benchmarks.usage import usage
+    from chunkstore import statistics
+    from ingest import grouping, scratch, stage, write
+
+    out, best, parts = folder("out") / "o.zarr", {}, Spent()
+    for turn in range(turns):
+        spent.seconds.clear()
+        if turn == turns - 1:
+            parts.watch("statistics", statistics.Gathering, "add")
+            parts.watch("order", write._Shard, "look")
+            parts.watch("whole chunks of batches", write._Filling, "_gathered")
+            parts.watch("grouping", stage._Stager, "_grouped")
+            parts.watch("grouping", grouping.Grouping, "gather")
+            parts.watch("checksums of scratch", stage, "page_sums")
+            parts.watch("checksums of scratch", scratch.SegmentReader, "_check_page")
+        for leftover in (out, Path(f"{out}.ledger")):
+            shutil.rmtree(leftover, ignore_errors=True)
+        tree, began, clock = usage().cpu_s, time.process_time(), time.perf_counter()
+        report = job(inputs[:1] if turn == 0 else inputs, out, workers=0, shard="64MiB", **asked).report
+        whole, wall = time.process_time() - began, time.perf_counter() - clock
+        # decoders of sound have processes of their own; /proc counts those in steps of 10 ms
+        others = max(0.0, usage().cpu_s - tree - whole) if job is ingest.ingest_audio else 0.0
+        whole += others
+        spent.seconds["read and decode"] += others
+        if 0 < turn < turns - 1 and (not best or whole < best["cpu_seconds"]):
+            named = {what: round(s, 3) for what, s in spent.seconds.items()}
+            rest = whole - sum(spent.seconds.values())
+            best = {"cpu_seconds": whole, "wall": wall, "rows": report["obs"], **named}
+            best |= {"rest": rest, "share": rest / whole}
+    parts.stop()
+    shutil.rmtree(out)
+    best["of_the_rest"] = {what: round(s, 3) for what, s in parts.seconds.items() if s >= 0.0005}
+    return best
 
 
 def plan(quick: bool) -> dict:

@@ -449,7 +449,7 @@ def read_plain(place: Place, meta: ArrayMeta) -> NDArray[Any]:
         return np.empty((0, *meta.shape[1:]), meta.dtype)
     parts = [read(0)]  # alone first: where that is missing, no more is asked for
     rest = range(1, meta.n_objects)
-    parts.extend(TABLES.get().map(read, rest) if place.is_remote else map(read, rest))
+    parts += TABLES.each(read, rest) if place.is_remote else map(read, rest)
     return np.concatenate(parts)
 
 

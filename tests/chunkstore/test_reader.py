@@ -80,7 +80,6 @@ def test_each_does_everything_or_says_what_failed_when_all_is_quiet():
     count = len(done)
     time.sleep(0.15)
     assert len(done) == count
-    pool.get().shutdown()
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

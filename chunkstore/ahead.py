@@ -19,6 +19,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from chunkstore.collecting import is_collecting
 from chunkstore.errors import ForkError
 
 if TYPE_CHECKING:
@@ -90,10 +91,10 @@ def ahead_of(items: Iterator[tuple[T, Any]], depth: int, passed: Passed) -> Gene
     line, asker = _Line(depth), threading.get_ident()
     _LIVING.add(line)
     thread = threading.Thread(target=line.fill, args=(items,), name="chunkstore-ahead", daemon=True)
-    thread.start()
     take, ready, room, spend, low = line.ready.get, line.ready, line.room, line.spent.append, depth // 4
     pair: Any = None
     try:
+        thread.start()  # may be interrupted when the thread is there already
         while True:
             pair = take()
             if pair.__class__ is _End:
@@ -111,9 +112,10 @@ def ahead_of(items: Iterator[tuple[T, Any]], depth: int, passed: Passed) -> Gene
     finally:
         line.stop = True
         room.put(None)
-        # another thread, perhaps one that this one waits for, may meet us as garbage: then it ends by itself;
-        # at the end of the program it runs no more
-        if asker == threading.get_ident() and not sys.is_finalizing():
+        # another thread, perhaps one that this one waits for, may meet us as garbage, or this one while it
+        # holds a lock: then it ends by itself; at the end of the program it runs no more
+        mine = asker == threading.get_ident() and not is_collecting()
+        if mine and not sys.is_finalizing() and thread.is_alive():
             thread.join()
         line.spent.clear()
 
@@ -149,6 +151,8 @@ class _Line:
     def fill(self, items: Iterator[Any]) -> None:
         """Make items, in the thread."""
         try:
+            if self.stop:  # whoever asked was interrupted as the thread began
+                return
             for item in items:
                 self.ready.put(item)
                 del item

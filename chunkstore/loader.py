@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 __all__ = ["WindowLoader", "capacity_of"]
 
 Batch = dict[str, Any]
+_Stack = tuple["NDArray[Any]", "NDArray[np.int64]"]
 sides(np.int64(1))  # loads the runtime of compiled code with the imports, instead of with the first batch
 UNLIMITED = 2**62
 
@@ -226,7 +228,7 @@ class WindowLoader:
         self._residency: Residency | None = None
         self._residency_groups = 0
         self._buffers = {key: BatchBuffers() for key in self.cuts}
-        self._stacks: dict[str, tuple[NDArray[Any], NDArray[np.int64]]] = {}
+        self._making = threading.Lock()
 
     # ---- what there is
 
@@ -340,9 +342,14 @@ class WindowLoader:
 
     def _resident(self, groups: int) -> Residency:
         """Return the residency, sized for a share of the lane groups; made on first use."""
+        with self._making:  # or two iterations that begin side by side would each make one
+            return self._made(groups)
+
+    def _made(self, groups: int) -> Residency:
         if self._residency is not None and self._residency_groups != groups and not self.plan.whole:
             self.close()
-        if self._residency is None:
+        residency = self._residency
+        if residency is None:
             plan = self.plan
             self._residency_groups = groups
             if not plan.whole and groups < self.lane_groups:
@@ -353,9 +360,9 @@ class WindowLoader:
                 if plan.whole
                 else plan.slots * plan.slot_obs
             )
-            arrays = self._arena(obs)
+            arrays, stacks = self._arena(obs)
             hook = getattr(self._allocate, "loaded", None)
-            self._residency = Residency(
+            self._residency = residency = Residency(
                 with_nan(self.stores, self._resident_dtypes),
                 self.field_names,
                 arrays,
@@ -363,21 +370,22 @@ class WindowLoader:
                 plan,
                 on_bad_chunk=self._skip,
                 loaded=None if hook is None else lambda name, a, b: hook(arrays[name], a, b),
+                stacks=stacks,
             )
-        return self._residency
+        return residency
 
     def _shape_of(self, cut: Cut) -> tuple[int, int]:
         """Return the shape of one window of a cut in a batch."""
         width = sum(max(1, self.stores[0].fields[name].items) for name in cut.fields)
         return (cut.length, width) if self._channels_last else (width, cut.length)
 
-    def _arena(self, obs: int) -> dict[str, NDArray[Any]]:
-        """Return room for ``obs`` of each field; scalar fields of one dtype are rows of one array."""
+    def _arena(self, obs: int) -> tuple[dict[str, NDArray[Any]], dict[str, _Stack]]:
+        """Return room for ``obs`` of each field; scalar fields of one dtype are rows of a stack."""
         specs = {name: self.stores[0].fields[name] for name in self.field_names}
         dtypes = self._resident_dtypes
-        self._stacks = {}
+        stacks: dict[str, _Stack] = {}
         if self._allocate != "numpy":
-            return {name: self._allocate(spec.shape(obs), dtypes[name]) for name, spec in specs.items()}
+            return {n: self._allocate(spec.shape(obs), dtypes[n]) for n, spec in specs.items()}, stacks
         arrays = {n: np.empty(s.shape(obs), dtypes[n]) for n, s in specs.items() if s.items}
         for dtype in {dtypes[n] for n, s in specs.items() if not s.items}:
             names = [n for n, s in specs.items() if not s.items and dtypes[n] == dtype]
@@ -386,8 +394,8 @@ class WindowLoader:
             for key, cut in self.cuts.items():
                 plain = all(self._scales.get((key, n)) is None for n in cut.fields)
                 if plain and set(cut.fields) <= set(names):
-                    self._stacks[key] = (stack, np.array([names.index(n) for n in cut.fields], np.int64))
-        return arrays
+                    stacks[key] = (stack, np.array([names.index(n) for n in cut.fields], np.int64))
+        return arrays, stacks
 
     # ---- iteration
 
@@ -548,8 +556,8 @@ class WindowLoader:
         part = rows.part(low, high)
         last = self._channels_last
         for key, cut in self.cuts.items():
-            if key in self._stacks:
-                stack, which = self._stacks[key]
+            if key in residency.stacks:
+                stack, which = residency.stacks[key]
                 cut_rows(stack, which, residency.origin, part, cut.offset, outs[key], low, last)
                 continue
             place, valid = places_of(residency.origin, part, cut.offset, cut.length)
@@ -585,11 +593,11 @@ class WindowLoader:
     def close(self) -> None:
         """End threads of an iteration and give the arena back; the loader may be used again."""
         residency, self._residency = self._residency, None
-        self._stacks = {}
         for buffers in self._buffers.values():
             buffers.clear()
-        if residency is not None and residency.session is not None:
-            residency.session.close()
+        session = None if residency is None else residency.session  # which may end in a thread meanwhile
+        if session is not None:
+            session.close()
 
     def __enter__(self) -> Self:
         return self
@@ -600,7 +608,10 @@ class WindowLoader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_residency": None, "_schedules": {}, "_stacks": {}}
+        return self.__dict__ | {"_residency": None, "_schedules": {}, "_making": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _making=threading.Lock())
 
 
 def _rank_of(rank: int, world_size: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ import numpy as np
 from chunkstore.errors import ChunkstoreError, CorruptDataError, ForkError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -92,6 +92,8 @@ class Residency:
     loaded : callable, optional
         Called as ``loaded(field, start, stop)`` when a range of the arena has been filled, in the
         thread that did it; for arenas that are mirrored on a device.
+    stacks : mapping, optional
+        For cuts whose fields are rows of one array: that array [field, obs], and which rows they are.
     """
 
     def __init__(
@@ -105,11 +107,13 @@ class Residency:
         on_bad_chunk: Literal["raise", "skip"] = "raise",
         threads: int | None = None,
         loaded: Callable[[str, int, int], None] | None = None,
+        stacks: Mapping[str, tuple[NDArray[Any], NDArray[np.int64]]] | None = None,
     ) -> None:
         self.stores, self.fields, self.arrays = stores, tuple(fields), arrays
         self.blocks, self.plan = blocks, plan
         self.skip = on_bad_chunk == "skip"
         self.loaded = loaded
+        self.stacks = stacks or {}
         self.counters = Counters()
         self.threads = threads or min(4, max(2, os.cpu_count() or 1))
         self.chunk = np.array([s.layout.chunk for s in stores], np.int64)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chunkstore.collecting import is_collecting
 from chunkstore.errors import ConfigError
 from chunkstore.resident import NEVER
 
@@ -83,18 +84,21 @@ class Session:
             if old is not None:
                 old._end()  # noqa: SLF001 - of the same kind
             before = residency.running
-        for thread in before:
-            thread.join()
-        with residency.lock:
-            if self._stop:
-                raise ConfigError(_ENDED)
-            residency.begin(block)
-            residency.running = self._threads = [
-                threading.Thread(target=_work, args=(self,), name=f"chunkstore-decode-{n}", daemon=True)
-                for n in range(residency.threads)
-            ]
-            for thread in self._threads:
-                thread.start()
+        _join(before)
+        try:
+            with residency.lock:
+                if self._stop:
+                    raise ConfigError(_ENDED)
+                residency.begin(block)
+                residency.running = self._threads = [
+                    threading.Thread(target=_work, args=(self,), name=f"chunkstore-decode-{n}", daemon=True)
+                    for n in range(residency.threads)
+                ]
+                for thread in self._threads:
+                    thread.start()
+        except BaseException:  # an interrupt, or no more threads to be had
+            self.close()
+            raise
 
     # ---- the consumer's side
 
@@ -117,6 +121,7 @@ class Session:
         if most <= self._ready and not self._stop:
             self._sure = int(self.first[self._ready]) if self._ready < len(self.first) else NEVER
             return stop
+        failed: Job | None = None
         with r.lock:
             began = None
             while self._ready < most:
@@ -129,10 +134,7 @@ class Session:
                 if jobs is not None and all(job.done for job in jobs):
                     failed = next((job for job in jobs if job.error is not None), None)
                     if failed is not None:
-                        assert failed.error is not None
-                        if isinstance(failed.error, MemoryError):
-                            raise failed.error  # says nothing about the store
-                        raise r.explain(failed, failed.error) from failed.error
+                        break
                     del self._waits[i]
                     self._ready += 1
                     continue
@@ -146,6 +148,11 @@ class Session:
             self._wanted = 0
             if self._stop:
                 raise ConfigError(_ENDED)
+        if failed is not None:  # named without the lock: that reads the table of sequences
+            assert failed.error is not None
+            if isinstance(failed.error, MemoryError):
+                raise failed.error  # says nothing about the store
+            raise r.explain(failed, failed.error) from failed.error
         return stop
 
     def _tell(self) -> None:
@@ -199,11 +206,11 @@ class Session:
             self._end()
             if r.session is self:
                 r.session = None
-        # where we are met as garbage, they may wait for this very thread: the next session waits for them
-        if threading.current_thread() in self._threads or r.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+        # where we are met as garbage, they may wait for this very thread, or for a lock that it holds:
+        # the next session waits for them
+        if threading.current_thread() in self._threads or r.lock._is_owned() or is_collecting():  # type: ignore[attr-defined]  # noqa: SLF001
             return
-        for thread in self._threads:
-            thread.join()
+        _join(self._threads)
 
     def _end(self) -> None:
         """Tell all that wait to go home; the lock is held."""
@@ -271,6 +278,13 @@ def _work(session: Session) -> None:
         with session.residency.lock:
             session._failure = error  # noqa: SLF001 - handed to the consumer
             session.residency.arrived.notify_all()
+
+
+def _join(threads: list[threading.Thread]) -> None:
+    """Wait for threads to end; one that was never started has."""
+    for thread in threads:
+        if thread.is_alive():
+            thread.join()
 
 
 def next_use(block: NDArray[Any]) -> NDArray[Any]:

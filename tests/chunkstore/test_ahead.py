@@ -235,6 +235,26 @@ def test_an_iterator_that_its_own_thread_meets_as_garbage_ends_without_complaint
     assert not said
 
 
+def test_an_iterator_that_was_interrupted_as_its_thread_began_leaves_none(monkeypatch):
+    start, closed = threading.Thread.start, threading.Event()
+
+    def items():
+        try:
+            while True:
+                yield 0
+        finally:
+            closed.set()
+
+    def interrupted(self):
+        start(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(ahead_of(items(), 4))
+    assert not threads()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_is_told_instead_of_waiting_for_a_thread_that_is_not_there():

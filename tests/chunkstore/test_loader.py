@@ -713,6 +713,104 @@ def test_an_iterator_that_a_reading_thread_meets_as_garbage_ends(where, monkeypa
     assert len(list(loader.batches(1))) == loader.n_batches()
 
 
+@pytest.mark.parametrize("ahead", [0, 4])
+def test_an_iterator_that_is_met_as_garbage_under_a_lock_waits_for_no_thread_that_wants_it(ahead):
+    """The collector may run in the middle of anything, here where a lock of the store is held."""
+    store, lock, read_on = MemoryStore([300] * 60), threading.Lock(), threading.Event()
+    loader = WindowLoader(store, WindowSpec(8), fields=["a"], batch_size=16, memory_limit=2500)
+    reads, want, met = store.read_into, threading.Event(), threading.Event()
+
+    def read_into(*args):
+        if read_on.is_set():
+            want.set()
+            with lock:
+                pass
+        return reads(*args)
+
+    class Ring:
+        """Something that only the collector frees."""
+
+    def train():
+        ring = Ring()
+        ring.self, flow = ring, loader.batches(0)
+        ring.flow = ahead_of(((batch, None) for batch in flow), ahead, Passed()) if ahead else flow
+        del flow
+        next(ring.flow)
+        with lock:
+            read_on.set()
+            while not want.wait(0.02):
+                next(ring.flow)
+            del ring
+            gc.collect()
+            met.set()
+
+    store.read_into = read_into
+    gc.disable()
+    try:
+        threading.Thread(target=train, daemon=True).start()
+        assert met.wait(10)
+    finally:
+        gc.enable()
+    end = time.monotonic() + 5
+    while decode_threads() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not decode_threads()
+    assert len(list(loader.batches(1))) == loader.n_batches()
+
+
+def test_an_iteration_for_which_there_are_no_threads_leaves_the_loader_usable(monkeypatch):
+    store = MemoryStore([300] * 6)
+    with WindowLoader(store, WindowSpec(8), fields=["a"], batch_size=16, memory_limit=2500) as loader:
+        start, begun = threading.Thread.start, []
+
+        def refuse(self):
+            begun.append(self)
+            start(self)
+            if len(begun) == 1:
+                raise KeyboardInterrupt  # as where it is met while the thread begins
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(KeyboardInterrupt):
+            next(loader.batches(0))
+        assert len(begun) == 1
+        assert not decode_threads()
+        assert loader._residency.session is None
+        monkeypatch.undo()
+        assert len(list(loader.batches(0))) == loader.n_batches()
+
+
+def test_two_iterations_that_begin_side_by_side_share_one_arena():
+    """One of them takes over; none is ever given what lies in an arena of the other."""
+    for _ in range(20):
+        store = MemoryStore([300] * 20, latency=0.0001)
+        loader = WindowLoader(store, WindowSpec(8), fields=["a"], batch_size=16, memory_limit=2500)
+        arenas, ended, arena = [], [], loader._arena
+
+        def slow(obs, arena=arena, arenas=arenas):
+            made = arena(obs)
+            time.sleep(0.01)
+            arenas.append(made)
+            return made
+
+        def train(epoch, loader=loader, ended=ended):
+            try:
+                for batch in loader.batches(epoch):
+                    check_batch(batch, 8)
+                ended.append("whole")
+            except ConfigError:
+                ended.append("taken over")
+
+        loader._arena = slow
+        both = [threading.Thread(target=train, args=(epoch,)) for epoch in range(2)]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+        assert len(arenas) == 1
+        assert sorted(ended) in (["taken over", "whole"], ["whole", "whole"])
+        loader.close()
+
+
 def test_an_iteration_that_broke_off_while_it_looked_for_work_leaves_the_loader_usable(monkeypatch):
     store = MemoryStore([300] * 6)
     with WindowLoader(store, WindowSpec(8), fields=["a"], batch_size=16, memory_limit=2500) as loader:

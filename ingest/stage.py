@@ -117,7 +117,10 @@ class _Stager:
         if batch.codes is None:
             buffer.codes.append((known[0], batch.rows))
         elif key is None:
-            buffer.codes.append((np.array(known, np.int32)[batch.codes], batch.rows))
+            codes = batch.codes
+            if codes.dtype != np.int32 or known != list(range(len(known))):
+                codes = np.array(known, np.int32)[codes]
+            buffer.codes.append((codes, batch.rows))
         else:
             buffer.codes.append((known[0], batch.rows))
         added = 0

@@ -216,6 +216,18 @@ _mine: list[_Slots] = []  # of this process; a list, so that a forked child can 
 _theirs: dict[tuple[int, int], _Sender] = {}  # slots of workers, by origin
 
 
+def _disown() -> None:
+    """Let what a forked child lets go of say nothing to the workers: its parent still holds it."""
+    for sender in _theirs.values():
+        for slot in sender.slots.values():
+            slot.values = memoryview(bytearray(1))
+    _theirs.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown)
+
+
 def _own_slots() -> _Slots:
     if not _mine or _mine[0].origin[0] != os.getpid():
         _mine[:] = [_Slots()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
@@ -214,3 +215,17 @@ def test_kinds_of_batches_are_told_once_and_may_be_many():
 def test_small_arrays_of_a_worker_are_plain_ones():
     assert SlotBuffers().empty((7, 3), "f4").flags.owndata
     assert not transport._own_slots().slots
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_batch_that_a_forked_child_lets_go_of_stays_as_it_is_for_its_parent():
+    batch = sent({"x": torch.arange(100_000)})
+    child = os.fork()
+    if child == 0:
+        del batch
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    for n in range(3):
+        sent({"x": torch.full((100_000,), n)})
+    assert torch.equal(batch["x"], torch.arange(100_000))

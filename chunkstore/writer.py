@@ -307,6 +307,7 @@ class StoreWriter:
                     self._check_column(id, name, label=kept is self._labels, given=labels or {})
                 _check_cell(id, name, value)
         numbers = self._check_numbers(id, columns or {})
+        self._broken = True  # an interrupt between these leaves no writer that goes on
         self._numbers.update(numbers)
         for kept, _, given in pairs:
             for name, value in given.items():
@@ -314,6 +315,7 @@ class StoreWriter:
         self._ids.append(id)
         self._seen.add(id)
         self._rowsize.append(0)
+        self._broken = False
 
     def describe_column(self, name: str, *, units: str | None = None, long_name: str | None = None) -> None:
         """Say what a column or label is, for its attributes; before or after its values are given.
@@ -432,15 +434,16 @@ class StoreWriter:
         self._check_mine()
         for name, buffer in self._buffers.items():
             self._skeleton._write(name, self._shard, buffer.values[:count], count)  # noqa: SLF001 - the length of obs is not known yet
-        for name in self.fields:  # once all is written: a shard that failed is counted when it succeeds
+        # once all is written, and all of them at once: a shard that failed is counted when it succeeds
+        merged: dict[str, FieldStatistics] = {}
+        for name in self.fields:
             mask = self._masks.get(name)
             values = self._buffers[name].values[:count]
             valid = self._buffers[mask].values[:count] if mask else None
             if not whole:
                 values, valid = values[keep], None if valid is None else valid[keep]
-            self._statistics[name] = self._statistics[name].merge(FieldStatistics.from_values(values, valid))
-        self._shard += 1
-        self._filled = 0
+            merged[name] = self._statistics[name].merge(FieldStatistics.from_values(values, valid))
+        self._statistics, self._shard, self._filled = merged, self._shard + 1, 0
 
     def _check_mine(self) -> None:
         """Refuse to go on where another writer has begun the store anew, or has finished it."""

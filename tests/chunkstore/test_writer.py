@@ -11,6 +11,7 @@ from chunkstore import (
     ColumnData,
     ConfigError,
     FieldSpec,
+    FieldStatistics,
     IncompleteStoreError,
     StoreExistsError,
     StoreWriter,
@@ -396,3 +397,42 @@ def test_a_column_holds_no_number_that_no_array_can_hold():
     out = StoreWriter("memory://writer-long", {"x": "f4"}, overwrite=True)
     with pytest.raises(ConfigError, match="give text or a number"):
         out.write("a", {"x": [1]}, columns={"n": np.longdouble(5)})
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_a_shard_whose_counting_is_interrupted_is_counted_once(monkeypatch, error):
+    """The values of one field were counted when it came, and came again with the next attempt."""
+    count, counted = FieldStatistics.from_values, []
+
+    def interrupted(values, valid=None):
+        counted.append(len(values))
+        if len(counted) == 2:
+            raise error
+        return count(values, valid)
+
+    with StoreWriter("memory://counted", {"x": "f4", "y": "f4"}, overwrite=True, chunk=8, shard=8) as out:
+        out.write("a", {"x": [1] * 4, "y": [1] * 4})
+        with monkeypatch.context() as patch:
+            patch.setattr(FieldStatistics, "from_values", staticmethod(interrupted))
+            with pytest.raises(error):
+                out.write("b", {"x": [9] * 4, "y": [9] * 4})
+        out.write("b", {"x": [3] * 4, "y": [3] * 4})
+    store = open_store("memory://counted")
+    for name in ("x", "y"):
+        assert (store.statistics[name].count, store.statistics[name].mean) == (8, 2.0)
+        assert store.read(name, 0, 8).tolist() == [1] * 4 + [3] * 4
+
+
+def test_a_writer_that_was_interrupted_between_an_id_and_its_length_does_not_go_on():
+    class Ids(list):
+        def append(self, value):
+            super().append(value)
+            raise MemoryError
+
+    out = StoreWriter("memory://half", {"x": "f4"}, overwrite=True)
+    out.write("a", {"x": [1]})
+    out._ids = Ids(out._ids)
+    with pytest.raises(MemoryError):
+        out.write("b", {"x": [2, 3]})
+    with pytest.raises(ConfigError, match="has failed within a sequence"):
+        out.write("c", {"x": [4]})

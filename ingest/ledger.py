@@ -58,6 +58,8 @@ SHELF = 1000
 _AHEAD, _THREADS = 64, 16
 #: seconds without a heartbeat after which the lock of another machine is stale
 STALE_AFTER = 60.0
+#: tokens of the locks that this process holds, or is about to take
+_HELD: set[str] = set()
 
 
 def ledger_url(store: str) -> str:
@@ -281,7 +283,8 @@ class Lock:
     """One job a store: who holds it, since when, and whether the holder still lives.
 
     A lock of this machine is stale as soon as its process is gone; one of another machine after a
-    minute without a heartbeat. A stale lock is taken over, and that is logged.
+    minute without a heartbeat; one of this very process where no job of it holds it, as whoever was
+    interrupted twice may leave. A stale lock is taken over, and that is logged.
 
     Examples
     --------
@@ -317,6 +320,14 @@ class Lock:
 
     def acquire(self) -> None:
         """Take the lock, or raise ``IngestError`` that names its holder."""
+        _HELD.add(self.token)
+        try:
+            self._take()
+        except BaseException:  # an interrupt: no ``with`` gives back what was not taken whole
+            self.release()
+            raise
+
+    def _take(self) -> None:
         taken = False
         for _ in range(5):
             if self.folder.create("lock.json", self._info()):
@@ -361,6 +372,8 @@ class Lock:
     def _stale(self, held: Mapping[str, Any]) -> bool:
         pid = held.get("pid")
         here = held.get("host") == socket.gethostname() and held.get("machine", _machine()) == _machine()
+        if here and pid == os.getpid() and held.get("started") == _start_of(os.getpid()):
+            return held.get("token") not in _HELD
         if here and type(pid) is int and 0 < pid < 2**31:
             return not _alive(pid, held.get("started"))
         age = self.folder.age("lock.json")
@@ -392,9 +405,10 @@ class Lock:
     def release(self) -> None:
         """Give the lock back, if it is ours."""
         self._stop.set()
-        if self._thread is not None:
+        _HELD.discard(self.token)
+        if self._thread is not None and self._thread.is_alive():
             self._thread.join(timeout=_HEARTBEAT)
-            self._thread = None
+        self._thread = None
         try:
             if self.held():
                 self.folder.delete("lock.json")

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -657,6 +658,40 @@ def test_a_lock_that_somebody_removed_as_stale_at_the_same_moment_is_not_believe
     monkeypatch.setattr("time.sleep", lambda _: folder.put("lock.json", b'{"token": "other"}'))
     with pytest.raises(IngestError, match="at the same moment"):
         Lock(folder, "o.zarr").acquire()
+
+
+@pytest.mark.parametrize("after", ["create", "start"])
+def test_whoever_was_interrupted_as_the_lock_was_taken_can_take_it_again(tmp_path, monkeypatch, after):
+    folder = open_folder(str(tmp_path))
+    owner, name = {"create": (LocalFolder, "create"), "start": (threading.Thread, "start")}[after]
+    real = getattr(owner, name)
+
+    def interrupted(*args):
+        real(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Lock(folder, "o.zarr").acquire()
+    assert not (tmp_path / "lock.json").exists()
+    with Lock(folder, "o.zarr") as lock:
+        assert lock.held()
+
+
+def test_a_lock_of_this_process_that_no_job_holds_is_stale(tmp_path, monkeypatch):
+    folder = open_folder(str(tmp_path))
+    left = Lock(folder, "o.zarr")
+    left.acquire()
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFolder, "delete", lambda *_: None)  # interrupted, or stuck in storage that hung
+        left.release()
+    assert (tmp_path / "lock.json").exists()
+    with Lock(folder, "o.zarr") as lock:
+        assert lock.held()
+        with pytest.raises(IngestError, match="another job works on"):
+            Lock(folder, "o.zarr").acquire()
+        assert lock.held()
 
 
 def test_a_lock_whose_answer_was_lost_is_ones_own(tmp_path, monkeypatch):

@@ -16,11 +16,11 @@ import queue
 import sys
 import threading
 import time
-import weakref
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chunkstore.collecting import is_collecting
 from chunkstore.errors import ForkError
+from chunkstore.forks import Living
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -182,12 +182,12 @@ class _Line:
         return False
 
 
-_LIVING: weakref.WeakSet[_Line] = weakref.WeakSet()
+_LIVING: Final[Living[_Line]] = Living()
 
 
 def _tell_child() -> None:
     """Let an iterator that came along into a forked child end: nobody there makes its next items."""
-    for line in list(_LIVING):
+    for line in _LIVING.listed():
         line.ready.put(
             _End(ForkError("this iterator was begun before a fork, and its thread is not here; begin anew"))
         )

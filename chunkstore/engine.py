@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from chunkstore.codecs import has_pcodec
 from chunkstore.errors import ConfigError
+from chunkstore.forks import new_lock
 from chunkstore.text import human_bytes
 
 if TYPE_CHECKING:
@@ -140,4 +140,4 @@ def zarrs_array(place: Place, meta: ArrayMeta) -> Any:
     return zarr.Array(inner)
 
 
-_CONFIG_LOCK: Final = threading.Lock()
+_CONFIG_LOCK: Final = new_lock()

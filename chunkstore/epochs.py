@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import multiprocessing.context
 import os
-import weakref
 from multiprocessing.sharedctypes import RawArray
-from typing import Any
+from typing import Any, Final
 
 from chunkstore.distributed import find_worker
 from chunkstore.errors import StateError
+from chunkstore.forks import Living
 from chunkstore.state import Position
 
 __all__ = ["EpochClock"]
@@ -142,7 +142,7 @@ class EpochClock:
 
 
 _NO_CELL = (0,)
-_LIVING: weakref.WeakSet[EpochClock] = weakref.WeakSet()
+_LIVING: Final[Living[EpochClock]] = Living()
 
 
 def _new_cell(groups: int, generation: int = 0, plan: int = 0) -> Any:
@@ -153,7 +153,7 @@ def _new_cell(groups: int, generation: int = 0, plan: int = 0) -> Any:
 
 
 def _fold_all() -> None:
-    for clock in list(_LIVING):
+    for clock in _LIVING.listed():
         clock._fold()  # noqa: SLF001 - the hook belongs to the class
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -27,6 +26,7 @@ from chunkstore.channels import (
     target_cuts,
 )
 from chunkstore.errors import ConfigError, CorruptDataError, MemoryLimitError
+from chunkstore.forks import new_lock
 from chunkstore.gather import cut_rows, cut_windows, places_of
 from chunkstore.layout import parse_bytes
 from chunkstore.nulls import resident_dtypes, with_nan
@@ -228,7 +228,7 @@ class WindowLoader:
         self._residency: Residency | None = None
         self._residency_groups = 0
         self._buffers = {key: BatchBuffers() for key in self.cuts}
-        self._making = threading.Lock()
+        self._making = new_lock()
 
     # ---- what there is
 
@@ -611,7 +611,7 @@ class WindowLoader:
         return self.__dict__ | {"_residency": None, "_schedules": {}, "_making": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _making=threading.Lock())
+        self.__dict__.update(state, _making=new_lock())
 
 
 def _rank_of(rank: int, world_size: int) -> tuple[int, int]:

@@ -6,12 +6,12 @@ the order is the caller's. Python loops run over chunks, numpy over windows.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chunkstore.forks import new_lock
 from chunkstore.layout import parse_bytes
 from chunkstore.nulls import resident_dtypes, with_nan
 from chunkstore.targets import Cut
@@ -39,7 +39,7 @@ class ChunkCache:
         self._limit = parse_bytes(limit)
         self._kept: OrderedDict[tuple[int, str, int], npt.NDArray[Any]] = OrderedDict()
         self._bytes = 0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def rows(
         self,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from chunkstore.errors import (
     IncompleteStoreError,
     UnknownNameError,
 )
+from chunkstore.forks import new_rlock
 from chunkstore.metadata import RootInfo, parse_root
 from chunkstore.numbers import whole_number, whole_numbers
 from chunkstore.places import open_place
@@ -64,7 +64,7 @@ class OpenStore:
         if engine not in ("auto", "zarrs", "direct"):
             raise ConfigError(f"engine {engine!r} is none of 'auto', 'zarrs', 'direct'")
         self._arguments = (os.fspath(url), storage_options, allow_incomplete, engine)
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
         self._engine_wanted = engine
         self._place = open_place(url, storage_options)
         self.url = self._place.url

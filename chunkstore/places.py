@@ -25,6 +25,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import numpy as np
 
 from chunkstore.errors import ConfigError, FormatError, MissingDependencyError, UnsupportedError
+from chunkstore.forks import new_rlock
 from chunkstore.pool import DECODERS
 
 if TYPE_CHECKING:
@@ -220,32 +221,41 @@ class _Handles:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.lock = threading.Lock()
+        self.lock = new_rlock()
+        #: tokens to forget; what is met as garbage while the lock is held is forgotten a moment later
+        self.late: list[int] = []
         self.open: OrderedDict[tuple[int, str], _Handle] = OrderedDict()
 
     def find(self, token: int, key: str) -> _Handle | None:
         with self.lock:
+            self._forget_late()
             handle = self.open.get((token, key))
-            if handle is not None:
+            if handle is not None and (token, key) in self.open:
                 self.open.move_to_end((token, key))
             return handle
 
     def remember(self, token: int, key: str, handle: _Handle) -> None:
         with self.lock:
+            self._forget_late()
             self.open[(token, key)] = handle
             while len(self.open) > self.limit:
                 self.open.popitem(last=False)
 
     def forget(self, token: int) -> None:
-        with self.lock:
-            for key in [k for k in self.open if k[0] == token]:
-                del self.open[key]
+        self.late.append(token)
+        if not self.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - no other way to tell
+            with self.lock:
+                self._forget_late()
+
+    def _forget_late(self) -> None:
+        while self.late:
+            token = self.late.pop()
+            for key in [k for k in list(self.open) if k[0] == token]:
+                self.open.pop(key, None)
 
 
 _HANDLES: Final = _Handles(128)
 _TOKENS: Final = itertools.count()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: setattr(_HANDLES, "lock", threading.Lock()))
 
 
 class LocalPlace(Place):

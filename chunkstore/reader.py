@@ -7,7 +7,6 @@ has passed a crc32c. Decides nothing about which engine reads what: see ``chunks
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +16,7 @@ import numpy as np
 from chunkstore.arrays import fill_value
 from chunkstore.codecs import ChunkDamageError, checksum, zstd_size
 from chunkstore.errors import CorruptDataError
+from chunkstore.forks import new_rlock
 from chunkstore.pool import DECODERS, TABLES
 
 if TYPE_CHECKING:
@@ -98,36 +98,51 @@ def parse_shard(blob: Blob, n_chunks: int) -> Shard:
 
 
 class IndexCache:
-    """Checked indices of the shards most recently read, within a bound of bytes. Thread-safe."""
+    """Checked indices of the shards most recently read, within a bound of bytes. Thread-safe.
+
+    The garbage collector or a handler of a signal may use it in the middle of what it does itself. Cleared
+    there, it is empty a moment later.
+    """
 
     def __init__(self, limit: int = 64 * 1024 * 1024) -> None:
         self.limit = limit
         self.held = 0
-        self._lock = threading.Lock()
+        self._lock = new_rlock()
+        self._doomed = False
         self._shards: OrderedDict[tuple[str, int], Shard] = OrderedDict()
 
     def find(self, key: tuple[str, int]) -> Shard | None:
         """Return a shard that is kept, or None."""
         with self._lock:
-            shard = self._shards.get(key)
-            if shard is not None:
+            shard = self._kept().get(key)
+            if shard is not None and key in self._shards:
                 self._shards.move_to_end(key)
             return shard
 
     def keep(self, key: tuple[str, int], shard: Shard) -> None:
         """Keep a shard, letting go of those not used for longest."""
         with self._lock:
-            old = self._shards.pop(key, None)
-            self.held += shard.nbytes - (old.nbytes if old else 0)
+            old = self._kept().pop(key, None)
+            more = shard.nbytes - (old.nbytes if old else 0)
+            self.held += more
             self._shards[key] = shard
             while self.held > self.limit and len(self._shards) > 1:
-                self.held -= self._shards.popitem(last=False)[1].nbytes
+                less = self._shards.popitem(last=False)[1].nbytes
+                self.held -= less
 
     def clear(self) -> None:
         """Let go of everything."""
-        with self._lock:
+        self._doomed = True
+        if not self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - no other way to tell
+            with self._lock:
+                self._kept()
+
+    def _kept(self) -> OrderedDict[tuple[str, int], Shard]:
+        if self._doomed:
+            self._doomed = False
             self._shards.clear()
             self.held = 0
+        return self._shards
 
 
 @dataclass(slots=True)  # not frozen: there are many, and freezing triples what making one takes

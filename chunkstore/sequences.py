@@ -5,13 +5,13 @@ Nothing is read before it is asked for, so that a store of a million sequences o
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chunkstore.errors import FormatError, UnknownNameError
+from chunkstore.forks import new_rlock
 from chunkstore.reader import read_plain
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class SequenceTable:
         self._arrays = arrays
         self._n_obs = n_obs
         self._kept: dict[str, Any] = {}
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
         self.columns: tuple[str, ...] = tuple(columns)
         """Names of the columns, in their order."""
 

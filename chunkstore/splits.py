@@ -14,7 +14,6 @@ import logging
 import math
 import os
 import re
-import threading
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +28,7 @@ from chunkstore.errors import (
     UnknownNameError,
     UnsupportedError,
 )
+from chunkstore.forks import new_lock
 from chunkstore.metadata import parse_root, write_root
 from chunkstore.plain import write_plain
 from chunkstore.reader import read_plain
@@ -50,7 +50,7 @@ __all__ = ["SplitSet", "add_split", "find_part", "groups_of", "load_splits"]
 logger = logging.getLogger(__name__)
 
 #: Splits are kept one after the other: each rewrites the root that the last one wrote.
-_KEEPING: Final = threading.Lock()
+_KEEPING: Final = new_lock()
 #: Rules that cut within sequences, so that an embargo has a meaning.
 _CUTS: Final = ("time", "position")
 _PART: Final = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*\Z")

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from chunkstore.errors import IngestError, SourceChangedError
+from chunkstore.forks import new_lock
 from chunkstore.shards import open_skeleton
 from ingest.folder import LocalFolder, open_folder
 from ingest.inputs import is_url, shown
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_identity", "fence", "ledger_of", "scratch_of", "skeleton_of", "source_of"]
 
-_lock = threading.Lock()
+_lock = new_lock()
 _sources: dict[tuple[int, str, str], Source] = {}
 _fenced: dict[str, float] = {}
 _skeletons: dict[tuple[str, str], StoreSkeleton] = {}

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -28,6 +29,7 @@ from chunkstore import (
     finish_store,
     open_skeleton,
     open_store,
+    places,
 )
 
 
@@ -301,3 +303,35 @@ def test_whole_shards_go_through_zarrs_and_ends_go_direct(tmp_path, many_cores):
     assert store._route(meta, 5, 100) == [("direct", 5, 100)]
     assert np.array_equal(store.read("x", 10, n - 10), np.arange(10, n - 10, dtype="f4"))
     assert store._zarrs.keys() == {"x"}
+
+
+@pytest.mark.parametrize("where", ["files", "indices"])
+def test_a_store_may_be_closed_in_the_middle_of_a_read(tmp_path, where, monkeypatch):
+    """As by a generator that the garbage collector meets, or by a handler of a signal."""
+    with StoreWriter(tmp_path / "a.zarr", {"x": "i4"}, chunk=64, shard=128) as out:
+        out.write("a", {"x": np.arange(1000)})
+    store, read = open_store(tmp_path / "a.zarr"), []
+
+    class Met(OrderedDict):
+        def get(self, *args):
+            store.close()
+            return super().get(*args)
+
+        def move_to_end(self, *args):
+            store.close()
+            super().move_to_end(*args)
+
+    if where == "files":
+        monkeypatch.setattr(places._HANDLES, "open", Met())
+    else:
+        store._cache._shards = Met()
+    thread = threading.Thread(
+        target=lambda: read.extend(store.read("x", at, at + 99).tolist() for at in range(0, 900, 9)),
+        daemon=True,
+    )
+    thread.start()
+    thread.join(10)
+    assert read == [list(range(at, at + 99)) for at in range(0, 900, 9)]
+    monkeypatch.undo()
+    store.close()
+    assert not [key for key in places._HANDLES.open if key[0] == store._place._token]

@@ -22,6 +22,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from chunkstore.forks import new_lock
 from ingest.sources.audio.convert import Converted, Failure, convert
 from ingest.sources.audio.options import AudioOptions
 from ingest.sources.audio.spool import Spool, SpoolError
@@ -150,7 +151,7 @@ class Pool:
     """Decoder processes at rest, for the threads of one process to take and give back."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._idle: list[DecoderProcess] = []
         self._owner = os.getpid()
 

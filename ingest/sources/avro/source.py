@@ -11,13 +11,13 @@ import dataclasses
 import importlib.metadata
 import json
 import logging
-import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chunkstore.errors import InputError, SourceChangedError, UnsupportedError
+from chunkstore.forks import new_lock
 from ingest.protocol import Batch, ColumnSpec, CutRule, Fault, Scan
 from ingest.sources.avro import codecs, schema
 from ingest.sources.avro.columns import default_lengths, leaves, make_plan, time_step
@@ -79,7 +79,7 @@ class AvroSource:
         self._plans: tuple[schema.Node, Plan] | None = None
         self._decoders: OrderedDict[bytes, tuple[Decoder, int]] = OrderedDict()
         self._headers: OrderedDict[tuple[str, str], Header] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     @property
     def placed(self) -> bool:

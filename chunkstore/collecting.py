@@ -1,4 +1,4 @@
-"""Whether the garbage collector is at work in this thread: what it finalizes then must wait for nobody.
+"""Whether the garbage collector is at work: what it finalizes then must wait for nobody.
 
 It may run in the middle of anything, so with any lock held: whoever waits there for a thread that wants this
 lock waits for ever.
@@ -7,36 +7,24 @@ lock waits for ever.
 from __future__ import annotations
 
 import gc
-import threading
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, Final
 
 __all__ = ["is_collecting"]
 
-_BUSY: Final[set[int]] = set()
+#: What it said last stands last.
+_PHASES: Final[dict[str, Any]] = {"start": None, "stop": None}
 
 
 def is_collecting() -> bool:
-    """Whether this thread is collecting garbage now.
+    """Whether some thread of this process, as a rule this one, is collecting garbage now.
 
     Examples
     --------
     >>> is_collecting()
     False
     """
-    return threading.get_ident() in _BUSY
+    return list(_PHASES)[-1:] == ["start"]
 
 
-def _note(
-    phase: str,
-    _: dict[str, Any],
-    busy: set[int] = _BUSY,
-    me: Callable[[], int] = threading.get_ident,
-) -> None:
-    """Hear of a collection; names are bound early, since modules are emptied at the end of a program."""
-    (busy.add if phase == "start" else busy.discard)(me())
-
-
-gc.callbacks.append(_note)
+# Methods of a dict, and no function of ours: a KeyboardInterrupt would be met in there, and be lost
+gc.callbacks += [_PHASES.pop, _PHASES.__setitem__]

@@ -1,0 +1,60 @@
+"""Knowing of the garbage collector, without being in anybody's way."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import time
+
+import pytest
+
+from chunkstore.collecting import is_collecting
+
+
+class Ring:
+    """Something that only the collector frees, and that says whether it did."""
+
+    told: list[bool]
+
+    def __init__(self, told):
+        self.me, self.told = self, told
+
+    def __del__(self):
+        self.told.append(is_collecting())
+
+
+def test_a_finalizer_knows_who_met_it():
+    told = []
+    for _ in range(3):
+        assert not is_collecting()
+        Ring(told)
+        gc.collect()
+        ring = Ring(told)
+        ring.me = None
+        del ring
+    assert told == [True, False] * 3
+    assert not is_collecting()
+
+
+def test_no_interrupt_is_lost_where_garbage_is_collected_all_the_time():
+    """A callback in Python would meet it between two of its own instructions, where nobody hears of it."""
+
+    class Interrupted(BaseException):
+        """Of a timer."""
+
+    def stop(*_):
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, stop)
+    threshold = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        for n in range(100):
+            with pytest.raises(Interrupted):  # noqa: PT012 - wherever it is met
+                signal.setitimer(signal.ITIMER_REAL, 0.001 + n * 1e-5)
+                end = time.monotonic() + 2
+                while time.monotonic() < end:
+                    _kept = [[] for _ in range(50)]
+    finally:
+        gc.set_threshold(*threshold)
+        signal.signal(signal.SIGALRM, before)

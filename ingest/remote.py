@@ -7,7 +7,8 @@ environment, the machine's role, configuration files, or ``storage_options``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 from chunkstore.errors import ConfigError, MissingDependencyError
 from ingest.inputs import shown
@@ -15,8 +16,13 @@ from ingest.inputs import shown
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["filesystem", "register_clouds"]
+__all__ = ["filesystem", "latest_info", "register_clouds", "stamp"]
 
+#: what tells one version of an object from another, the surest first; each driver spells them its own way
+_STAMPS: Final = (
+    *("etag", "md5hash", "md5", "contentmd5", "crc32c", "versionid", "version", "generation", "sha"),
+    *("lastmodified", "mtime", "modified", "modificationtime", "modify", "lastwritetime", "created"),
+)
 _CLOUDS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl")
 
 
@@ -64,3 +70,24 @@ def filesystem(url: str, storage_options: Mapping[str, Any] | None = None) -> tu
         told = str(error).replace(url, shown(url))
         raise ConfigError(f"{shown(url)}: {told}") from None
     return system, path
+
+
+def latest_info(system: Any, path: str) -> dict[str, Any]:
+    """Return what a file system tells of a file now, not what it remembers of a listing."""
+    system.invalidate_cache(path)
+    found: dict[str, Any] = system.info(path)
+    return found
+
+
+def stamp(info: Mapping[str, Any]) -> str:
+    """Return what tells this version of a file from others of its size; "" where nothing does.
+
+    Examples
+    --------
+    >>> stamp({"size": 3, "e_tag": '"a1"', "last_modified": "today"})
+    'a1'
+    >>> stamp({"size": 3, "LastModified": "today"}), stamp({"size": 3, "ETag": None})
+    ('today', '')
+    """
+    told = {re.sub("[^a-z0-9]", "", key.lower()): value for key, value in info.items() if value}
+    return next((str(told[name]).replace('"', "") for name in _STAMPS if name in told), "")

@@ -13,10 +13,11 @@ import pytest
 
 import chunkstore
 import ingest
-from chunkstore.errors import IngestError, StoreExistsError
+from chunkstore.errors import IngestError, SourceChangedError, StoreExistsError
 from ingest.folder import open_folder
 from ingest.inputs import expand
 from ingest.ledger import Lock
+from ingest.sources import open_source
 
 pytest.importorskip("moto")
 pytest.importorskip("obstore")
@@ -185,3 +186,60 @@ def test_avro_is_read_from_an_object_store(bucket, tmp_path):
     assert result.exit_code == 0
     store = chunkstore.open_store("s3://work/o.zarr")
     np.testing.assert_array_equal(store.read("x", 48, 52), [48, 49, 100, 101])
+
+
+def test_an_input_that_is_replaced_by_one_of_its_size_is_noticed(bucket):
+    """obstore spells the etag ``e_tag``: without it the size alone would tell one version from another."""
+    import io
+
+    fastavro = pytest.importorskip("fastavro")
+    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "double"}]}
+
+    def put(value):
+        out = io.BytesIO()
+        fastavro.writer(out, schema, [{"x": value}] * 50, sync_marker=bytes(16))
+        bucket.put_object(Bucket="work", Key="in/a.avro", Body=out.getvalue())
+
+    put(1.0)
+    source = open_source("avro", {"sequence_per": "file"})
+    scan = source.scan(expand("s3://work/in/a.avro"))
+    source = open_source("avro", scan.options)
+    assert [b.columns["x"][0] for b in source.read(scan.parts[0])] == [1.0]
+    heard = open_source("audio", {}).identity("s3://work/in/a.avro")
+    put(2.0)
+    assert source.identity("s3://work/in/a.avro") != scan.parts[0].identity
+    assert open_source("audio", {}).identity("s3://work/in/a.avro") != heard
+    with pytest.raises(SourceChangedError):
+        list(source.read(scan.parts[0]))
+
+
+@pytest.mark.parametrize(("name", "options"), [("avro", {"sequence_per": "file"}), ("audio", {})])
+def test_what_a_file_system_remembers_of_a_listing_does_not_hide_a_change(name, options):
+    import fsspec
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    class Listed(MemoryFileSystem):
+        """Answers from its last listing, as s3fs and gcsfs do."""
+
+        protocol = "listed"
+        store: dict = {}  # noqa: RUF012 - as in the class above it
+        pseudo_dirs = [""]  # noqa: RUF012 - as above
+        known: dict = {}  # noqa: RUF012 - as above
+
+        @classmethod
+        def _strip_protocol(cls, path):
+            return "/" + path.removeprefix("listed://").strip("/")
+
+        def info(self, path, **_):
+            return self.known.setdefault(path, super().info(path))
+
+        def invalidate_cache(self, path=None):
+            self.known.pop(path, None)
+
+    fsspec.register_implementation("listed", Listed, clobber=True)
+    system = fsspec.filesystem("listed")
+    system.pipe_file("/a", b"one")
+    source = open_source(name, options)
+    before = source.identity("listed://a")
+    system.pipe_file("/a", b"two")
+    assert source.identity("listed://a") != before

@@ -32,10 +32,9 @@ def _path(file: str) -> str:
 
 
 def _info(file: str) -> dict[str, Any]:
-    from ingest.remote import filesystem
+    from ingest.remote import filesystem, latest_info
 
-    system, path = filesystem(file)
-    return cast("dict[str, Any]", system.info(path))
+    return latest_info(*filesystem(file))
 
 
 def size_of(file: str) -> int:
@@ -51,11 +50,10 @@ def size_of(file: str) -> int:
 def identity(file: str) -> str:
     """Size and mtime of a local input, size and etag (or what there is) of a remote one."""
     if is_remote(file):
+        from ingest.remote import stamp
+
         info = _info(file)
-        mark = next(
-            (info[k] for k in ("ETag", "etag", "md5", "mtime", "LastModified", "created") if k in info), ""
-        )
-        return f"{info['size']}:{mark}".replace('"', "")
+        return f"{info['size']}:{stamp(info)}"
     status = os.stat(_path(file))  # noqa: PTH116 (as above)
     return f"{status.st_size}:{status.st_mtime_ns}"
 

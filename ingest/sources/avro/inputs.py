@@ -11,6 +11,8 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from ingest.remote import latest_info, stamp
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
@@ -100,13 +102,9 @@ class RemoteInput(_Closing):
 
         self.url = url
         self._fs, self._path = fsspec.url_to_fs(url, **dict(storage_options or {}))
-        info = self._fs.info(self._path)
+        info = latest_info(self._fs, self._path)
         self.size = int(info["size"])
-        stamp = next(
-            (info[k] for k in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created") if info.get(k)),
-            "",
-        )
-        self.identity = f"{self.size}:{stamp}"
+        self.identity = f"{self.size}:{stamp(info)}"
 
     def read(self, offset: int, length: int) -> bytes:
         """Return up to ``length`` bytes from ``offset``; fewer only at the end."""

@@ -32,7 +32,7 @@ from ingest.folder import open_folder
 from ingest.inputs import is_url, local_path, shown
 from ingest.ledger import SHELF, Ledger, Lock, is_ledger_name, ledger_url
 from ingest.memory import choose_layout
-from ingest.plan import Job, Plan, make_plan
+from ingest.plan import Job, Plan, digest, make_plan
 from ingest.report import build_report, is_report, write_faults
 from ingest.rows import Account
 from ingest.run import patiently
@@ -557,10 +557,11 @@ class _Work:
         places = exchange.places
         layout = choose_layout(places.n_obs, plan.fields, self.choices, 0, staged=True, aside=plan.aside)
         told = {"n_obs": layout.n_obs, "chunk": layout.chunk, "shard": layout.shard, "plan": plan.hash}
+        told["sequences"] = digest([list(exchange.ids), places.rowsize.tolist()])
         if kept is not None and kept != told:
             raise IngestError(
-                f"staging led to other lengths than before ({told} now, {kept} then); a decoder that does "
-                "not repeat itself? Start anew with --overwrite"
+                f"staging led to other sequences or lengths than before ({told} now, {kept} then); a decoder "
+                "that does not repeat itself? Start anew with --overwrite"
             )
         self.ledger.put_json("place.json", told)
         self._create(plan, layout)

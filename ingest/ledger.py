@@ -11,8 +11,8 @@
       write/000/000003.json  one small file a finished write task
       report.json          how it ended
 
-A task is finished when its receipt is here and says the plan's hash; the presence of a chunk in
-the store proves nothing.
+A task is finished when its receipt is here, and says the plan's hash and which task it is of; the presence
+of a chunk in the store proves nothing.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Ledger:
     >>> ledger = Ledger(tempfile.mkdtemp(), plan="abc")
     >>> ledger.record("write", 7, {"rows": 3})
     >>> ledger.receipt("write", 7), ledger.receipt("write", 8)
-    ({'plan': 'abc', 'rows': 3}, None)
+    ({'plan': 'abc', 'rows': 3, 'task': ['write', 7]}, None)
     >>> Ledger(ledger.url, plan="other").receipt("write", 7) is None
     True
     """
@@ -175,8 +175,9 @@ class Ledger:
         return f"{stage}/{index // SHELF:03d}/{index:06d}.json"
 
     def record(self, stage: str, index: int, receipt: Mapping[str, Any]) -> None:
-        """Write the receipt of a finished task, with the plan's hash and a checksum of itself."""
-        self.folder.put(self._name(stage, index), seal(encode({**receipt, "plan": self.plan})))
+        """Write the receipt of a finished task, with the plan's hash, which task it is of, and a checksum."""
+        told = {**receipt, "plan": self.plan, "task": [stage, index]}
+        self.folder.put(self._name(stage, index), seal(encode(told)))
 
     def receipt(self, stage: str, index: int) -> dict[str, Any] | None:
         """Return the receipt of a task of this plan; ``None`` if there is none, or not all of it."""
@@ -185,6 +186,9 @@ class Ledger:
         except (FileNotFoundError, ValueError, RecursionError):
             return None
         if not isinstance(value, dict) or value.get("plan") != self.plan:
+            return None
+        # that of another task is whole as well, but its rows would go where this one's should
+        if value.get("task") != [stage, index]:
             return None
         return value
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ingest.place import PartPlaces
     from ingest.protocol import ColumnSpec, CutRule, Fault, Scan
 
-__all__ = ["Job", "Plan", "make_plan"]
+__all__ = ["Job", "Plan", "digest", "make_plan"]
 
 _MIB = 1024 * 1024
 #: most bytes that staging gathers before it writes them to scratch
@@ -157,7 +157,7 @@ class Plan:
             "tasks_sha256": hashlib.sha256(self._cut_of_work().tobytes()).hexdigest(),
             "engine": chunkstore.__version__,
             "sequences_known": len(self.keys),
-            "keys_sha256": _digest([[list(self.keys)], sorted(self.key_labels.items())]),
+            "keys_sha256": digest([[list(self.keys)], sorted(self.key_labels.items())]),
             "files": len(self.parts.files),
             "parts": len(self.parts),
             "parts_sha256": self.parts_hash,
@@ -180,12 +180,12 @@ class Plan:
     @cached_property
     def hash(self) -> str:
         """SHA-256 of :meth:`head`."""
-        return _digest(self.head())
+        return digest(self.head())
 
     @cached_property
     def content(self) -> str:
         """SHA-256 of what decides the bytes of the store: the hash without the cut of the work."""
-        return _digest({k: v for k, v in self.head().items() if k != "tasks_sha256"})
+        return digest({k: v for k, v in self.head().items() if k != "tasks_sha256"})
 
     def to_json(self) -> dict[str, Any]:
         """Return what ``plan.json`` holds."""
@@ -220,7 +220,8 @@ class Plan:
         return 0 if self.placed else self.groups.size - 1
 
 
-def _digest(value: Any) -> str:
+def digest(value: Any) -> str:
+    """Return the SHA-256 of JSON values, whatever the order of their keys."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=plain)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 

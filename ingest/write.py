@@ -342,13 +342,13 @@ def write_placed(job: Job, task: PlacedTask) -> dict[str, Any]:
             at += batch.rows
             if at >= stop and not owner:
                 break
+        check_identity(source, part)  # whoever has read some of it answers for what it was
         if owner:
             if at != end:
                 raise IngestError(
                     f"{part.file}: part {part.index} gave {at - first} rows of {part.claimed}; a placed part "
                     "must give them all, lost ones included"
                 )
-            check_identity(source, part)
             good = part.claimed - gap
             account, extra = settle(part, good, gap, own)
             accounts.append(account)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ from chunkstore.errors import (
 from chunkstore.places import PARTIAL, LocalPlace, open_place
 from chunkstore.skeleton import StoreSkeleton
 from ingest.folder import LocalFolder, open_folder
-from ingest.ledger import Lock, ledger_url
+from ingest.ledger import Ledger, Lock, ledger_url
 from ingest.run import SerialRunner, explain
 
 SUPPORT = Path(__file__).parent / "support"
@@ -402,6 +403,76 @@ def test_a_receipt_that_is_torn_counts_for_nothing(folder, tmp_path, monkeypatch
         receipt.write_bytes(receipt.read_bytes()[:40])
     run(folder, tmp_path / "o.zarr", resume=True)
     check(tmp_path / "o.zarr", wanted)
+
+
+def test_receipts_that_changed_places_count_for_nothing(folder, tmp_path, monkeypatch, wanted):
+    """Rows go where their receipt stands: that of another task is whole, and of this plan."""
+    with monkeypatch.context() as patch:
+        full_disk(patch, 40)
+        with pytest.raises(IngestError):
+            run(folder, tmp_path / "o.zarr")
+    for stage in ("stage", "write"):
+        one, two = sorted(Path(ledger_url(str(tmp_path / "o.zarr"))).glob(f"{stage}/*/*.json"))[:2]
+        data = one.read_bytes(), two.read_bytes()
+        one.write_bytes(data[1])
+        two.write_bytes(data[0])
+    run(folder, tmp_path / "o.zarr", resume=True)
+    check(tmp_path / "o.zarr", wanted)
+
+
+def test_staging_that_moves_a_row_to_another_sequence_is_noticed(folder, tmp_path, monkeypatch):
+    """As many rows in all say nothing of where they go: what was written would not fit what is."""
+    from keyed_source import KeyedSource
+
+    with monkeypatch.context() as patch:
+        full_disk(patch, 40)
+        with pytest.raises(IngestError, match="disk is full"):
+            run(folder, tmp_path / "o.zarr")
+    segment = min(Path(ledger_url(str(tmp_path / "o.zarr"))).glob("scratch/seg/*"))
+    segment.unlink()
+    read = KeyedSource.read
+
+    def other(self, part):
+        for batch in read(self, part):
+            codes = batch.codes.copy()
+            codes[0] = (codes[0] + 1) % len(batch.keys)
+            yield replace(batch, codes=codes)
+
+    monkeypatch.setattr(KeyedSource, "read", other)
+    with pytest.raises(IngestError, match=r"other sequences or lengths.*--overwrite"):
+        run(folder, tmp_path / "o.zarr", resume=True)
+
+
+def test_a_file_that_another_stands_for_while_some_of_its_rows_are_read_ends_the_job(tmp_path, monkeypatch):
+    """Of a part that several tasks read each takes some rows: each answers for what it has read."""
+    from ingest.sources.npy import NpySource
+
+    file = tmp_path / "a.npy"
+    np.save(file, np.arange(256.0))
+    kept, when, read, record = file.read_bytes(), file.stat(), NpySource.read, Ledger.record
+    before = iter([True])
+
+    def swapped(self, part):
+        if next(before, False):
+            np.save(file, -np.arange(256.0))
+        yield from read(self, part)
+
+    def back(*arguments):
+        file.write_bytes(kept)
+        os.utime(file, ns=(when.st_atime_ns, when.st_mtime_ns))
+        if arguments:
+            record(*arguments)
+
+    monkeypatch.setattr(NpySource, "read", swapped)
+    monkeypatch.setattr(Ledger, "record", back)  # the old file is back before the next task looks at it
+    how = {"workers": 0, "chunk": 16, "shard": 16}
+    with pytest.raises(SourceChangedError):
+        ingest.ingest("npy", file, tmp_path / "o.zarr", {}, **how)
+    back()
+    ingest.ingest("npy", file, tmp_path / "o.zarr", {}, resume=True, **how)
+    np.testing.assert_array_equal(
+        chunkstore.open_store(tmp_path / "o.zarr").read("x", 0, 256), np.arange(256.0)
+    )
 
 
 def test_two_jobs_on_one_store_are_refused(folder, tmp_path):

@@ -6,6 +6,7 @@ format is refused here by a :class:`~chunkstore.errors.FormatError`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import dataclass
@@ -47,6 +48,13 @@ class RootInfo:
         """The ``chunkstore`` object of the attributes."""
         found: Mapping[str, Any] = self.attributes["chunkstore"]
         return found
+
+    @property
+    def lasting(self) -> str:
+        """Hash of what the root of a complete store says for good: all but its splits."""
+        own = {key: value for key, value in self.own.items() if key != "splits"}
+        told = json.dumps({**self.attributes, "chunkstore": own}, sort_keys=True)
+        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 #: Bytes of one JSON document; that of a store of a thousand fields has about one million.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import uuid
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from chunkstore.errors import (
     ForkError,
     FormatError,
     IncompleteStoreError,
+    StateError,
     UnknownNameError,
 )
 from chunkstore.forks import new_rlock
@@ -66,6 +68,7 @@ class OpenStore:
         self._arguments = (os.fspath(url), storage_options, allow_incomplete, engine)
         self._lock = new_rlock()
         self._engine_wanted = engine
+        self._opened = uuid.uuid4().hex
         self._place = open_place(url, storage_options)
         self.url = self._place.url
         self._adopt(parse_root(self._place), allow_incomplete)
@@ -97,19 +100,33 @@ class OpenStore:
     def _refresh(self) -> None:
         """Take over splits that were added; nothing else of a complete store ever changes."""
         with self._lock:
-            self._root = parse_root(self._place)
+            root = parse_root(self._place)
+            self._check_same(root.lasting)
+            self._root = root
             self.attrs = MappingProxyType(dict(self._root.attributes))
             self._split_cache = {}
+
+    def _check_same(self, lasting: str | None) -> None:
+        """Refuse a root that is not of the store that was opened: another may stand at its place."""
+        if lasting is not None and self.status == "complete" and self._root.lasting != lasting:
+            raise StateError(
+                f"store {self.url} was replaced by another since it was opened; open it again, and make anew "
+                "what reads it"
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         url, *rest = self._arguments
         if self._place.kind == "local" and "://" not in url:
             url = os.path.abspath(url)  # noqa: PTH100 - resolve() would follow links; the other process may be elsewhere
-        return {"arguments": (url, *rest)}
+        return {
+            "arguments": (url, *rest),
+            "lasting": self._root.lasting if self.status == "complete" else None,
+        }
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         url, options, allow, engine = state["arguments"]
         OpenStore.__init__(self, url, storage_options=options, allow_incomplete=allow, engine=engine)
+        self._check_same(state["lasting"])
 
     def __repr__(self) -> str:
         sequences = f", {self.n_sequences} sequences" if self._table is not None else ""

@@ -408,6 +408,8 @@ def add_split(
     ------
     ConfigError
         If the rule cannot be used, or there is a split of that name.
+    StateError
+        If another store stands at the place since this one was opened.
 
     Examples
     --------
@@ -437,6 +439,7 @@ def add_split(
         parts=parts,
     )
     with only_writer(place):
+        store._check_same(parse_root(place).lasting)  # noqa: SLF001 - of another store it says nothing
         _keep(place, made, overwrite=overwrite)
     store._refresh()  # noqa: SLF001
     return made

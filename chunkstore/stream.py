@@ -113,6 +113,7 @@ class WindowStream:
         self._loader: WindowLoader | None = None
         self._owner = (0, 0)  # process and world size that the loader was made for
         self._plan: tuple[Any, ...] | None = None  # lanes, passes, blocks: the trainer's
+        self._told = ""  # the fingerprint of the trainer's loader
         self.world_size = 1
         """Ranks that share the order; set before the loader is used."""
         self.decoded_in: int | None = None
@@ -131,6 +132,13 @@ class WindowStream:
                 self._loader = self._open(
                     limit, replace(self.order, lanes=lanes, passes=passes, blocks=blocks)
                 )
+                if self._loader.fingerprint != self._told:
+                    self._loader.close()
+                    self._loader = None
+                    raise StateError(
+                        "a worker finds other windows than the process that trains: a store, or its split, "
+                        "was replaced since the dataset was made; make the dataset anew"
+                    )
             self._owner = (os.getpid(), self.world_size)
         return self._loader
 
@@ -338,7 +346,8 @@ class WindowStream:
     def __getstate__(self) -> dict[str, Any]:
         plan = self.loader.plan
         chosen = (plan.lanes, plan.passes, plan.blocks)
-        return {**self.__dict__, "_loader": None, "decoded_in": None, "_plan": chosen}
+        told = self.loader.fingerprint
+        return {**self.__dict__, "_loader": None, "decoded_in": None, "_plan": chosen, "_told": told}
 
 
 def _alone(

@@ -18,6 +18,7 @@ import torch
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
+import chunkstore
 from chunkstore.errors import ConfigError, ForkError, StateError
 from chunkstore.torch import TrainingLoader, ZarrWindowDataset, transport
 
@@ -90,6 +91,20 @@ def test_workers_share_a_limit_that_holds_everything_once_but_not_for_each(path)
     alone = [rows(batch) for batch in TrainingLoader(ZarrWindowDataset(path, W, **options))]
     shared = TrainingLoader(ZarrWindowDataset(path, W, **options), num_workers=2)
     assert [rows(batch) for batch in shared] == alone
+
+
+def test_workers_do_not_serve_a_split_that_was_drawn_anew(tmp_path):
+    """The trainer would go on with the old one, and test with what workers train with."""
+    place = tmp_path / "s.zarr"
+    with chunkstore.StoreWriter(place, fields={"x": "f4"}) as out:
+        for name in "abcdefgh":
+            out.write(name, {"x": range(100)})
+    chunkstore.open_store(place).add_split("train/val", fractions=[0.5, 0.5], seed=1)
+    windows = dataset(place, split="train")
+    assert [rows(batch) for batch in TrainingLoader(windows, num_workers=1)]
+    chunkstore.open_store(place).add_split("train/val", fractions=[0.5, 0.5], seed=3, overwrite=True)
+    with pytest.raises(StateError, match="other windows"):
+        next(iter(TrainingLoader(windows, num_workers=1)))
 
 
 @pytest.mark.parametrize("counting", [True, False])

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 
     from chunkstore.windows import WindowSpec
 
-__all__ = ["all_fields", "batch_dtype", "check_fields", "out_dtype", "scale_of", "target_cuts"]
+__all__ = [
+    "all_fields",
+    "batch_dtype",
+    "check_fields",
+    "check_meaning",
+    "out_dtype",
+    "scale_of",
+    "target_cuts",
+]
 
 
 #: what a batch of a loader has besides its targets
@@ -74,6 +82,32 @@ def check_fields(stores: Sequence[Any], names: Sequence[str]) -> None:
                     f"field {name!r} is stored as {_kind(spec)} in {_url(store)} and as {_kind(wanted)} in "
                     f"{_url(stores[0])}; stores that are read as one must store a field alike"
                 )
+            check_meaning(store, stores[0], name)
+
+
+def check_meaning(store: Any, first: Any, name: str) -> None:
+    """Refuse a field of one name whose values mean something else in another store.
+
+    Raises
+    ------
+    ConfigError
+        If both state units and those differ, or codes stand for other words.
+    """
+    spec, wanted = store.fields[name], first.fields[name]
+    if spec.categories != wanted.categories:
+        raise ConfigError(
+            f"the codes of field {name!r} stand for {_words(spec)} in {_url(store)} and for {_words(wanted)} "
+            f"in {_url(first)}; stores that are read as one must have the same categories"
+        )
+    if None not in (spec.units, wanted.units) and spec.units != wanted.units:
+        raise ConfigError(
+            f"field {name!r} is in {spec.units!r} in {_url(store)} and in {wanted.units!r} in {_url(first)}; "
+            "write one of them anew in the units of the other"
+        )
+
+
+def _words(spec: Any) -> str:
+    return "numbers" if spec.categories is None else f"{list(spec.categories)!r:.60}"
 
 
 def batch_dtype(dtype: Any) -> np.dtype[Any]:

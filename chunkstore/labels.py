@@ -14,7 +14,7 @@ import numpy as np
 from chunkstore.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -30,6 +30,7 @@ class _Table(Protocol):
     def column(self, name: str) -> npt.NDArray[Any]: ...
     def codes(self, name: str) -> npt.NDArray[np.int32]: ...
     def categories(self, name: str) -> Sequence[str]: ...
+    def attrs(self, name: str) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def label_column(tables: Sequence[_Table], name: str) -> LabelColumn:
     UnknownNameError
         If a store has no such column; the message lists what there is.
     ConfigError
-        If it is text in one store and numbers in another.
+        If it is text in one store and numbers in another, or in other units.
     """
     parts: list[npt.NDArray[Any]] = []
     words: list[Sequence[str] | None] = []
@@ -89,6 +90,11 @@ def label_column(tables: Sequence[_Table], name: str) -> LabelColumn:
         raise ConfigError(f"label {name!r} is text in some stores and numbers in others; pick one kind")
     offsets = np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64)
     if words[0] is None:
+        units = dict.fromkeys(table.attrs(name).get("units") for table in tables)
+        if len(told := [repr(u) for u in units if u is not None]) > 1:
+            raise ConfigError(
+                f"label {name!r} is in {' and '.join(told)}; write the stores anew with the same units"
+            )
         return LabelColumn(name, np.concatenate(parts), None, offsets)
     joined = tuple(sorted({w for some in words for w in (some or ())}))
     code_of = {word: code for code, word in enumerate(joined)}

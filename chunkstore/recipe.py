@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from chunkstore.channels import all_fields, batch_dtype
+from chunkstore.channels import all_fields, batch_dtype, check_meaning
 from chunkstore.errors import ConfigError, UnknownNameError
 from chunkstore.labels import LabelColumn, balance_weights, label_column
 from chunkstore.normalize import ChannelScale, channel_scale
@@ -172,7 +172,7 @@ def plan_recipe(stores: tuple[ChunkStore, ...], cutting: Cutting) -> Recipe:
         raise ConfigError(f"{first.url} has no field that makes an x; it has {', '.join(first.fields)}")
     cut_fields = target.cut.fields if target.cut else ()
     for name in dict.fromkeys((*names, *cut_fields)):
-        _check_field(stores, name)
+        _check_field(stores, name, cutting.dtype)
     tables = [s.sequences for s in stores]
     carried = tuple(label_column(tables, name) for name in names_of("labels", cutting.labels or ()))
     clash = {c.name for c in carried} & RESERVED_KEYS
@@ -264,7 +264,8 @@ def _by_store(recipe: Recipe, weights: Any, n: int | None, split: str | None) ->
 RESERVED_KEYS = frozenset({"x", "y", "store", "sequence", "start", "length", "position", "repeated"})
 
 
-def _check_field(stores: tuple[ChunkStore, ...], name: str) -> None:
+def _check_field(stores: tuple[ChunkStore, ...], name: str, dtype: Any) -> None:
+    scaled = dtype is not None and np.dtype(dtype).kind == "f"
     for store in stores:
         if name not in store.fields:
             raise UnknownNameError(
@@ -276,6 +277,12 @@ def _check_field(stores: tuple[ChunkStore, ...], name: str) -> None:
                 f"field {name!r} holds {spec.items or 1} items an obs in {store.url}, "
                 f"{expected.items or 1} in {stores[0].url}; they cannot make one batch"
             )
+        if not scaled and spec.scale_factor != expected.scale_factor:
+            raise ConfigError(
+                f"field {name!r} has the scale {spec.scale_factor} in {store.url} and {expected.scale_factor} "
+                f"in {stores[0].url}; ask for a float dtype, in which both are scaled"
+            )
+        check_meaning(store, stores[0], name)
 
 
 def _scale(

@@ -14,8 +14,8 @@ from chunkstore.labels import balance_weights, label_column
 class Table:
     """The part of a sequence table that labels are read from."""
 
-    def __init__(self, **columns):
-        self._columns = columns
+    def __init__(self, units=None, **columns):
+        self._columns, self.units = columns, units
         self.columns = tuple(columns)
 
     def __len__(self):
@@ -27,6 +27,9 @@ class Table:
 
     def categories(self, name):
         return tuple(dict.fromkeys(self._columns[name]))  # in no order that is shared
+
+    def attrs(self, name):
+        return {} if self.units is None else {"units": self.units}
 
     def codes(self, name):
         words = self.categories(name)
@@ -60,6 +63,13 @@ def test_an_unknown_label_is_named_with_those_there_are():
 def test_text_and_numbers_are_not_mixed():
     with pytest.raises(ConfigError, match="text in some stores"):
         label_column([Table(a=["x"]), Table(a=[1])], "a")
+
+
+def test_numbers_of_other_units_are_not_mixed():
+    metres, feet, unknown = (Table(height=[1.0], units=u) for u in ("m", "ft", None))
+    assert label_column([metres, unknown, metres], "height").values.tolist() == [1, 1, 1]
+    with pytest.raises(ConfigError, match="in 'm' and 'ft'"):
+        label_column([metres, unknown, feet], "height")
 
 
 @given(st.lists(st.integers(-1, 4), min_size=1, max_size=50).filter(lambda c: max(c) >= 0))

@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chunkstore
+from chunkstore import StoreWriter, open_store
 from chunkstore.ahead import Passed, ahead_of
 from chunkstore.errors import (
     ConfigError,
@@ -31,6 +32,7 @@ from chunkstore.errors import (
 )
 from chunkstore.layout import FieldSpec, Layout
 from chunkstore.loader import WindowLoader
+from chunkstore.recipe import Cutting, plan_recipe
 from chunkstore.resident import Residency
 from chunkstore.sampling import PerSequence
 from chunkstore.schedule import EpochSchedule
@@ -948,6 +950,43 @@ def test_what_cannot_be_is_refused_with_what_there_is():
     other.fields["a"] = FieldSpec("a", "float64")
     with pytest.raises(ConfigError, match="stored as float64 in memory-0 and as float32"):
         WindowLoader([store, other], WindowSpec(5), fields=["a"], batch_size=4)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "told"),
+    [
+        ({"units": "m/s"}, {"units": "km/h"}, "is in 'km/h' in .*b.zarr and in 'm/s' in .*a.zarr"),
+        (
+            {"categories": ("dry", "wet")},
+            {"categories": ("wet", "dry")},
+            r"stand for \['wet', 'dry'\] in .*b.zarr",
+        ),
+        ({"categories": ("dry", "wet")}, {}, "stand for numbers in .*b.zarr"),
+        ({"scale_factor": 0.5}, {"scale_factor": 0.1}, "scale 0.1"),
+    ],
+)
+def test_fields_of_one_name_that_mean_something_else_are_not_read_as_one(tmp_path, mine, theirs, told):
+    stores = []
+    for name, about in (("a", mine), ("b", theirs)):
+        with StoreWriter(tmp_path / f"{name}.zarr", [FieldSpec("x", "int16", **about)]) as out:
+            out.write(name, {"x": [about["categories"][0]] * 9 if "categories" in about else range(9)})
+        stores.append(open_store(tmp_path / f"{name}.zarr"))
+    with pytest.raises(ConfigError, match=told):
+        WindowLoader(stores, WindowSpec(5), fields=["x"], batch_size=4)
+    cutting = {"window": 5, "stride": 1, "phase": 0, "short": "drop", "fields": ["x"], "channels": "first"}
+    none = ("targets", "target_offset", "target_length", "labels", "dtype", "normalize", "normalize_targets")
+    with pytest.raises(ConfigError, match=told):
+        plan_recipe(tuple(stores), Cutting(**cutting, **dict.fromkeys(none)))
+
+
+def test_units_that_one_store_does_not_state_are_taken_for_those_of_the_other(tmp_path):
+    stores = []
+    for name, units in (("a", "m/s"), ("b", None)):
+        with StoreWriter(tmp_path / f"{name}.zarr", [FieldSpec("x", "int16", units=units)]) as out:
+            out.write(name, {"x": range(9)})
+        stores.append(open_store(tmp_path / f"{name}.zarr"))
+    with WindowLoader(stores, WindowSpec(5), fields=["x"], batch_size=4) as loader:
+        assert loader.n_windows == 10
 
 
 @pytest.mark.parametrize(

@@ -279,8 +279,8 @@ def _check_field(stores: tuple[ChunkStore, ...], name: str, dtype: Any) -> None:
             )
         if not scaled and spec.scale_factor != expected.scale_factor:
             raise ConfigError(
-                f"field {name!r} has the scale {spec.scale_factor} in {store.url} and {expected.scale_factor} "
-                f"in {stores[0].url}; ask for a float dtype, in which both are scaled"
+                f"field {name!r} has scale {spec.scale_factor} in {store.url} and {expected.scale_factor} in "
+                f"{stores[0].url}; ask for a float dtype, in which both are scaled"
             )
         check_meaning(store, stores[0], name)
 

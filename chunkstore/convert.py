@@ -419,10 +419,15 @@ class _Table:
             is_id = name == next(iter(naming), None)
             if is_id:
                 found.ids[:] = [_text(v) or "" for v in values]
-            elif name in RESERVED or (name.endswith("_code") and name[:-5] in dataset.variables):
+            elif name in RESERVED:
+                logger.warning(
+                    "left out, for a store has an array of that name itself: %s; rename it to keep it", name
+                )
+                continue
+            elif _is_code(dataset, name):
                 continue
             elif variable.dtype.kind in "OUST":
-                code = dataset.variables.get(f"{name}_code")
+                code = dataset.variables[f"{name}_code"] if _is_code(dataset, f"{name}_code") else None
                 codes = [0] * n if code is None else np.atleast_1d(code.values).tolist()
                 found.labels[name] = [
                     _text(v) if c != -1 else None for v, c in zip(values, codes, strict=True)
@@ -444,6 +449,17 @@ class _Table:
             if about and not is_id:
                 found.about[name] = about
         return found
+
+
+def _is_code(dataset: xr.Dataset, name: str) -> bool:
+    """Whether a variable is what a store of ours keeps beside a label: the name alone may be anybody's."""
+    found, stem = dataset.variables.get(name), name.removesuffix("_code")
+    return (
+        found is not None
+        and stem != name
+        and stem in dataset.variables
+        and {"categories", "missing"} <= set(found.attrs)
+    )
 
 
 def _text(value: Any) -> str | None:

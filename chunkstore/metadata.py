@@ -182,7 +182,8 @@ def _parse_own(
         if meta is None or meta.shape != arrays["rowsize"].shape or meta.sharded:
             raise FormatError(f"column {name!r} has no array of the length of rowsize")
         _check_attributes(meta)
-        code = array(f"{name}_code") if meta.is_string else None
+        # a column of its own may have such a name: codes are none of the columns
+        code = array(f"{name}_code") if meta.is_string and f"{name}_code" not in names("columns") else None
         if code is not None and (
             code.shape != meta.shape
             or code.data_type != "int32"

@@ -155,7 +155,8 @@ class SequenceTable:
 
     def is_categorical(self, name: str) -> bool:
         """Whether a column is a label with codes."""
-        return f"{self._known(name)}_code" in self._arrays
+        code = f"{self._known(name)}_code"
+        return code in self._arrays and code not in self.columns
 
     def codes(self, name: str) -> NDArray[np.int32]:
         """Return the code of each sequence's label, int32[S]; -1 where it has none."""

@@ -18,9 +18,11 @@ import numpy as np
 
 import chunkstore
 from chunkstore.errors import ConfigError, IngestError, MemoryLimitError
+from chunkstore.finish import check_names
 from ingest.memory import BASE_MEMORY, Choices, aside_bytes, choose_layout, mib, write_memory
 from ingest.parts import Parts, plain
 from ingest.place import group_by_bytes, place_parts, task_borders
+from ingest.rows import has_mask, mask_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -331,6 +333,10 @@ def _check(scan: Scan) -> None:
         raise IngestError(f"source {scan.source!r} names a field twice: {', '.join(names)}")
     if not names:
         raise ConfigError("no field is left to store; choose at least one")
+    masks = [mask_name(f.name) for f in scan.fields if has_mask(f)]
+    codes = [f"{c.name}_code" for c in scan.columns if c.categorical and c.dtype == "string"]
+    # the last step adds "lost_obs" where there are gaps
+    check_names([*names, *masks, *(c.name for c in scan.columns), *codes, "lost_obs"])
     if scan.order not in {"keep", "sort", "error"}:
         raise ConfigError(f"order is {scan.order!r}; it is 'keep', 'sort' or 'error'")
     if scan.order != "keep" and scan.time_field is None:

@@ -298,3 +298,22 @@ def test_the_least_stored_integer_comes_back(tmp_path):
     dataset = xr.Dataset({"x": ("obs", np.array([1.0, -(2.0**63)]))})
     dataset["x"].encoding = {"dtype": "int64", "scale_factor": 1.0}
     assert from_xarray(dataset, tmp_path / "s.zarr").read("x", 0, 2).tolist() == [1, -(2**63)]
+
+
+def test_names_alone_make_no_codes_of_a_foreign_variable(caplog):
+    """A place without a country code is not a place without a country, and its zip code is kept."""
+    dataset = xr.Dataset(
+        {
+            "x": (("site", "time"), np.zeros((2, 4))),
+            "zip": ("site", [1, 2]),
+            "zip_code": ("site", [8001, 8002]),
+            "country": ("site", np.array(["ch", "de"], object)),
+            "rowsize": ("site", [7, 7]),
+        }
+    )
+    store = from_xarray(dataset, place(), obs="time", sequence="site")
+    assert store.sequences.column("zip_code").tolist() == [8001, 8002]
+    assert "rowsize; rename it" in caplog.text
+    dataset["country_code"] = ("site", [-1, 49])
+    with pytest.raises(ConfigError, match="'country_code' cannot stand beside the label"):
+        from_xarray(dataset, place(), obs="time", sequence="site")

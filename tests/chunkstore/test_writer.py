@@ -436,3 +436,15 @@ def test_a_writer_that_was_interrupted_between_an_id_and_its_length_does_not_go_
         out.write("b", {"x": [2, 3]})
     with pytest.raises(ConfigError, match="has failed within a sequence"):
         out.write("c", {"x": [4]})
+
+
+def test_a_column_whose_name_ends_in_code_makes_no_label_of_another(tmp_path):
+    """Labels have codes under such a name; a column of anybody's may have one as well."""
+    columns = {"zip": 8, "zip_code": 8001, "country": "ch", "country_code": 41, "kind": "a", "kind_code": "b"}
+    with StoreWriter(tmp_path / "s.zarr", fields={"x": "f4"}) as out:
+        out.write("s", {"x": [1]}, columns=columns, labels={"place": "shore"})
+    table = open_store(tmp_path / "s.zarr").sequences
+    assert {name: table.column(name)[0] for name in columns} == columns
+    assert [name for name in table.columns if table.is_categorical(name)] == ["place"]
+    assert set(table.to_pandas().columns) == {"rowsize", "start", "place", *columns}
+    assert verify_store(tmp_path / "s.zarr").ok

@@ -14,7 +14,7 @@ from chunkstore.layout import FieldSpec
 from ingest.difference import changed_files, difference
 from ingest.memory import BASE_MEMORY, Choices, choose_layout, write_memory
 from ingest.plan import make_plan
-from ingest.protocol import CutRule, Part, Scan
+from ingest.protocol import ColumnSpec, CutRule, Part, Scan
 
 MIB = 1 << 20
 FIELDS = (FieldSpec("x", "float32"), FieldSpec("n", "int64", nullable=True))
@@ -100,6 +100,13 @@ def test_scans_that_contradict_themselves_are_refused(changes, error):
         told = Scan(**{**{f: getattr(told, f) for f in told.__slots__}, "parts": changes["parts"]})
     with pytest.raises(error):
         make_plan(told, Choices())
+
+
+@pytest.mark.parametrize("name", ["kind_code", "n_valid", "x", "lost_obs", "rowsize"])
+def test_a_column_in_the_place_of_an_array_of_the_store_is_refused_before_any_work(name):
+    columns = (ColumnSpec("kind", "string", categorical=True), ColumnSpec(name, "int64"))
+    with pytest.raises(ConfigError, match=f"the name '{name}' would stand for two arrays"):
+        make_plan(scan(columns=columns), Choices())
 
 
 def test_a_part_larger_than_the_limit_is_named():

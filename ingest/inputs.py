@@ -264,16 +264,17 @@ def _remote(text: str, wanted: tuple[str, ...], options: Mapping[str, Any]) -> I
 
     system, path = filesystem(text, options)
     scheme = text.split("://", 1)[0]
+    system.invalidate_cache()  # what it remembers of a listing knows no files that came since
 
     def address(hit: str) -> str:
         return hit if "://" in hit else f"{scheme}://{hit}"
 
     try:
-        if _MAGIC.search(text):
-            hits = [h for h in system.glob(path) if not _hidden(h.rsplit("/", 1)[-1]) and not system.isdir(h)]
-        elif system.isfile(path):
+        if system.isfile(path):  # first: brackets may stand in names, and ? before a signature
             yield text
             return
+        if _MAGIC.search(text) and not system.isdir(path):
+            hits = [h for h in system.glob(path) if not _hidden(h.rsplit("/", 1)[-1]) and not system.isdir(h)]
         else:
             hits = [
                 h

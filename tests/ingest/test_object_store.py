@@ -213,8 +213,8 @@ def test_an_input_that_is_replaced_by_one_of_its_size_is_noticed(bucket):
         list(source.read(scan.parts[0]))
 
 
-@pytest.mark.parametrize(("name", "options"), [("avro", {"sequence_per": "file"}), ("audio", {})])
-def test_what_a_file_system_remembers_of_a_listing_does_not_hide_a_change(name, options):
+@pytest.fixture
+def listed():
     import fsspec
     from fsspec.implementations.memory import MemoryFileSystem
 
@@ -233,13 +233,37 @@ def test_what_a_file_system_remembers_of_a_listing_does_not_hide_a_change(name, 
         def info(self, path, **_):
             return self.known.setdefault(path, super().info(path))
 
+        def find(self, path, **how):
+            return self.known.setdefault(f"find {path} {how}", super().find(path, **how))
+
         def invalidate_cache(self, path=None):
+            if path is None:
+                self.known.clear()
             self.known.pop(path, None)
 
     fsspec.register_implementation("listed", Listed, clobber=True)
-    system = fsspec.filesystem("listed")
-    system.pipe_file("/a", b"one")
+    return fsspec.filesystem("listed")
+
+
+@pytest.mark.parametrize(("name", "options"), [("avro", {"sequence_per": "file"}), ("audio", {})])
+def test_what_a_file_system_remembers_of_a_listing_does_not_hide_a_change(listed, name, options):
+    listed.pipe_file("/a", b"one")
     source = open_source(name, options)
     before = source.identity("listed://a")
-    system.pipe_file("/a", b"two")
+    listed.pipe_file("/a", b"two")
     assert source.identity("listed://a") != before
+
+
+def test_what_a_file_system_remembers_of_a_listing_does_not_hide_a_file(listed):
+    listed.pipe_file("/in/a.avro", b"one")
+    assert expand("listed://in") == ["listed:///in/a.avro"]
+    listed.pipe_file("/in/b.avro", b"two")
+    assert expand("listed://in") == ["listed:///in/a.avro", "listed:///in/b.avro"]
+
+
+def test_a_file_or_folder_that_is_there_is_no_pattern(listed):
+    for name in ("a[1].avro", "a1.avro", "b[1]/x.avro", "b1/y.avro"):
+        listed.pipe_file(f"/in/{name}", b"")
+    assert expand("listed://in/a[1].avro") == ["listed://in/a[1].avro"]
+    assert expand("listed://in/b[1]") == ["listed:///in/b[1]/x.avro"]
+    assert expand("listed://in/a*.avro") == ["listed:///in/a1.avro", "listed:///in/a[1].avro"]

@@ -413,7 +413,8 @@ class _Work:
     def _scratch_url(self, plan: Plan) -> str:
         if self.how.tmp_dir is None:
             return self.ledger.url + "/scratch"
-        return self.how.tmp_dir.rstrip("/") + f"/ingest-{plan.hash[:16]}"
+        # another job may do the same work for another store, and will remove its scratch at the end
+        return self.how.tmp_dir.rstrip("/") + f"/ingest-{digest([plan.hash, self.ledger.url])[:16]}"
 
     # ---------------------------------------------------------------- tasks
 

@@ -298,6 +298,25 @@ def test_scratch_that_vanishes_is_named_and_staged_anew(folder, tmp_path, monkey
     check(tmp_path / "o.zarr", wanted)
 
 
+def test_jobs_of_one_plan_for_two_stores_have_each_their_own_scratch(folder, tmp_path, monkeypatch, wanted):
+    """The one that ends first removes its scratch; the plan is the same, for it names no output."""
+    from ingest import job
+
+    real = job.gather
+
+    def other_job(plan, ledger, scratch):
+        found = real(plan, ledger, scratch)
+        monkeypatch.setattr(job, "gather", real)
+        run(folder, tmp_path / "other.zarr", tmp_dir=tmp_path / "tmp")
+        return found
+
+    monkeypatch.setattr(job, "gather", other_job)
+    run(folder, tmp_path / "o.zarr", tmp_dir=tmp_path / "tmp")
+    check(tmp_path / "o.zarr", wanted)
+    check(tmp_path / "other.zarr", wanted)
+    assert not list((tmp_path / "tmp").iterdir())
+
+
 def test_scratch_is_used_again_on_resume(folder, tmp_path, monkeypatch, wanted):
     with monkeypatch.context() as patch:
         full_disk(patch, 9)

@@ -145,7 +145,7 @@ class AudioSource:
                 f"the group {min(clash)!r} of label_regex has the name of a column that every recording has; "
                 "name it otherwise"
             )
-        taken = ours | {*RESERVED, "n_obs", self.options.field, *named}
+        taken = ours | {*RESERVED, "n_obs", "lost_obs", self.options.field, *named}
         table = self._table(ids, wanted, taken)
         faults += [
             Fault(

@@ -368,6 +368,10 @@ def _plain(value: Any) -> Any:
         value = value.item()
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
+    if hasattr(
+        value, "__array__"
+    ):  # a Series or a tensor: what is printed of a long one leaves out its middle
+        value = np.asarray(value)
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{list(value.shape)} {hashlib.sha256(value.tobytes()).hexdigest()[:16]}"
     if isinstance(value, (list, tuple)) and len(value) > 8:

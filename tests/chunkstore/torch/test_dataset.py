@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -735,3 +736,22 @@ def test_fields_of_half_precision_make_windows(dtype, channels):
         starts = np.arange(len(x))[:, None] + np.arange(4)
         want = [starts, -starts] if fields[0] == "a" else [starts, starts + 1, starts + 2, starts]
         assert np.array_equal(x, np.stack(want, 1))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, pd.Series, torch.as_tensor, list])
+def test_a_state_knows_all_weights_whatever_holds_them(tmp_path, kind):
+    """What is printed of a long series or tensor leaves out its middle."""
+    with StoreWriter(tmp_path / "s.zarr", fields={"x": "f4"}) as out:
+        for number in range(2000):
+            out.write(f"s{number}", {"x": np.zeros(2)})
+    weights, others = np.ones(2000), np.ones(2000)
+    others[1000] = 50.0
+
+    def made(values):
+        sampling = {"weights": kind(values), "n": 500}
+        return ZarrWindowDataset(tmp_path / "s.zarr", 2, batch_size=10, sampling=sampling)
+
+    state = made(weights).state_dict()
+    made(weights).load_state_dict(state)
+    with pytest.raises(StateError, match="sampling is"):
+        made(others).load_state_dict(state)

@@ -177,7 +177,8 @@ class _Work:
         self.choices = choices
         self.how = how
         self.progress = progress
-        self.ledger = Ledger(ledger_url(out), how.storage_options)
+        # beside the store itself, whatever link leads to it: there is one lock a store
+        self.ledger = Ledger(ledger_url(out if is_url(out) else identity(out)), how.storage_options)
         #: options of the place of the store: those of inputs in an object store mean nothing to a folder
         self.storage_options = how.storage_options if is_url(out) else {}
         self.place = open_place(out, self.storage_options)

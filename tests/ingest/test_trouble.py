@@ -494,6 +494,24 @@ def test_a_file_that_another_stands_for_while_some_of_its_rows_are_read_ends_the
     )
 
 
+def test_two_jobs_on_one_store_are_refused_by_whatever_link_they_reach_it(folder, tmp_path, monkeypatch):
+    from ingest import job
+
+    (tmp_path / "link.zarr").symlink_to(tmp_path / "o.zarr")
+    real = job.make_plan
+
+    def other_job(scan, choices):
+        monkeypatch.setattr(job, "make_plan", real)
+        with pytest.raises(IngestError, match="another job works on"):
+            run(folder, tmp_path / "link.zarr", overwrite=True)
+        return real(scan, choices)
+
+    monkeypatch.setattr(job, "make_plan", other_job)
+    (tmp_path / "o.zarr").mkdir()
+    run(folder, tmp_path / "o.zarr")
+    assert not Path(ledger_url(str(tmp_path / "link.zarr"))).exists()
+
+
 def test_two_jobs_on_one_store_are_refused(folder, tmp_path):
     out = str(tmp_path / "o.zarr")
     with (

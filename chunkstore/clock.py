@@ -584,11 +584,15 @@ def clock_of(store: OpenStore) -> Clock | None:
     return RateClock(store, "start_time", whole, np.where(known, rate, np.nan), scale, origin)
 
 
+#: Hz in other units that a rate may be stated in
+_HERTZ: Final = {"mHz": 1e-3, "kHz": 1e3, "kilohertz": 1e3, "MHz": 1e6, "megahertz": 1e6, "GHz": 1e9}
+
+
 def sample_rates(store: OpenStore, field: str | None = None) -> NDArray[np.float64]:
     """Return the sample rate of each sequence in Hz, NaN where nothing states one that is positive.
 
-    It is the column ``sample_rate``; where that is not known, the attribute of that name of the field (of the
-    first that has one, if none is named), else of the store.
+    It is the column ``sample_rate``, in Hz if it does not state kHz or the like; where that is not known, the
+    attribute of that name of the field (of the first that has one, if none is named), else of the store.
 
     Examples
     --------
@@ -605,6 +609,9 @@ def sample_rates(store: OpenStore, field: str | None = None) -> NDArray[np.float
             break
     columns = store.sequences.columns
     if "sample_rate" in columns and store.sequences.column("sample_rate").dtype.kind in "iuf":
-        own = np.asarray(store.sequences.column("sample_rate"), dtype=np.float64)
+        units = store.sequences.attrs("sample_rate").get("units")
+        own = np.asarray(store.sequences.column("sample_rate"), dtype=np.float64) * _HERTZ.get(
+            str(units).strip(), 1.0
+        )
         rates = np.where((own > 0) & np.isfinite(own), own, rates)
     return rates

@@ -198,8 +198,7 @@ def _with_rates(
     if len(stated) == 1:
         return fields
     rates = np.concatenate([sample_rates(s) for s in stores])
-    units = columns["sample_rate"].units if "sample_rate" in columns else "Hz"
-    columns["sample_rate"] = ColumnData("sample_rate", rates, "float64", units=units)
+    columns["sample_rate"] = ColumnData("sample_rate", rates, "float64", units="Hz")
     return [replace(f, attrs={k: v for k, v in f.attrs.items() if k != "sample_rate"}) for f in fields]
 
 

@@ -358,3 +358,11 @@ def test_a_rate_that_is_unknown_for_one_sequence_is_that_of_the_field():
     np.testing.assert_equal(sample_rates(store, "y"), [8000, np.nan])
     assert store.sequence("b").time.values.tolist() == [0, 1 / 4000]
     assert [store.play(i, field="x").rate for i in "ab"] == [8000, 4000]
+
+
+@pytest.mark.parametrize(("units", "factor"), [(None, 1), ("Hz", 1), ("kHz", 1000), ("mHz", 0.001)])
+def test_rates_are_in_the_units_that_their_column_states(tmp_path, units, factor):
+    with StoreWriter(tmp_path / "s.zarr", fields={"x": "f4"}) as out:
+        out.describe_column("sample_rate", units=units)
+        out.write("a", {"x": [0, 0]}, columns={"sample_rate": 44.1})
+    np.testing.assert_allclose(sample_rates(open_store(tmp_path / "s.zarr")), [44.1 * factor])

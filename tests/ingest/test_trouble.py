@@ -458,6 +458,7 @@ def test_staging_that_moves_a_row_to_another_sequence_is_noticed(folder, tmp_pat
             yield replace(batch, codes=codes)
 
     monkeypatch.setattr(KeyedSource, "read", other)
+    monkeypatch.setattr("ingest.worker._sources", {})  # of an earlier import of the same module
     with pytest.raises(IngestError, match=r"other sequences or lengths.*--overwrite"):
         run(folder, tmp_path / "o.zarr", resume=True)
 

@@ -28,8 +28,8 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from chunkstore.compiled import njit
 from chunkstore.visits import integers
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
+from chunkstore.compiled import njit
 from chunkstore.rows import BLOCK, ROOM, START
 
 if TYPE_CHECKING:

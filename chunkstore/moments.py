@@ -14,7 +14,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from chunkstore.compiled import njit
 
 __all__ = ["COUNT", "INFINITE", "LANES", "LEVELS", "NULLS", "distances", "fixed", "gather_blocks"]
 

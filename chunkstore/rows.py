@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
+from chunkstore.compiled import njit
 from chunkstore.sampling import Population
 from chunkstore.state import Position
 from chunkstore.visits import integers

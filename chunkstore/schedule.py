@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
+from chunkstore.compiled import njit
 from chunkstore.dealing import Pieces, crowding, deal, new_blocks
 from chunkstore.errors import ConfigError
 from chunkstore.numbers import whole_number, whole_numbers

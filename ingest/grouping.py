@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
+from chunkstore.compiled import njit
 from chunkstore.moments import fixed
 
 if TYPE_CHECKING:

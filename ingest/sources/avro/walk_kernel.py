@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-import numba
 import numpy as np
+
+from chunkstore.compiled import njit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,10 +30,7 @@ DONE, NEED, FULL, VARINT, NEGATIVE, TRUNCATED, SYNC = range(7)
 
 def jit(function: Callable[..., Any], *, inline: bool = False) -> Callable[..., Any]:
     """Compile with numba: GIL released, kept on disk where there is a place for it."""
-    try:
-        return cast("Callable[..., Any]", numba.njit(nogil=True, cache=True, forceinline=inline)(function))
-    except RuntimeError:  # no folder to keep it in: compile in each process
-        return cast("Callable[..., Any]", numba.njit(nogil=True, forceinline=inline)(function))
+    return cast("Callable[..., Any]", njit(nogil=True, cache=True, forceinline=inline)(function))
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -534,20 +534,23 @@ class MemoryPlace(Place):
 
     def walk(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         start = prefix and prefix.rstrip("/") + "/"
-        yield from ((k, len(v)) for k, v in sorted(self.objects.items()) if k.startswith(start))
+        # a copy, here and below: other threads may write meanwhile
+        yield from ((k, len(v)) for k, v in sorted(self.objects.copy().items()) if k.startswith(start))
 
     def zarr_store(self) -> Any:
         from zarr.core.buffer import cpu
         from zarr.storage import MemoryStore
 
-        return MemoryStore({k: cpu.Buffer.from_bytes(v) for k, v in self.objects.items()}, read_only=True)
+        return MemoryStore(
+            {k: cpu.Buffer.from_bytes(v) for k, v in self.objects.copy().items()}, read_only=True
+        )
 
     def is_empty(self) -> bool:
         return not self.objects
 
     def clear(self, keep: str | None = None) -> None:
-        for key in [k for k in self.objects if k != keep]:
-            del self.objects[key]
+        for key in [k for k in self.objects.copy() if k != keep]:
+            self.objects.pop(key, None)
 
 
 class ObjectPlace(Place):

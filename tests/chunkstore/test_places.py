@@ -6,6 +6,7 @@ import http.server
 import logging
 import os
 import pickle
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -342,3 +343,26 @@ def test_a_write_goes_on_while_others_sweep(tmp_path, monkeypatch):
     place.put("x/c/0", b"abcd")
     assert len(times) == 2
     assert place.get("x/c/0") == b"abcd"
+
+
+def test_objects_in_memory_may_be_listed_and_removed_while_a_thread_writes():
+    place, stop, interval = MemoryPlace("busy"), threading.Event(), sys.getswitchinterval()
+
+    def write():
+        n = 0
+        while not stop.is_set():
+            place.put(f"x/{n}", b"1")
+            place.delete(f"x/{n - 300}")
+            n += 1
+
+    thread = threading.Thread(target=write)
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        for _ in range(6000):
+            list(place.walk())
+            place.clear(keep="x/3")
+    finally:
+        sys.setswitchinterval(interval)
+        stop.set()
+        thread.join()

@@ -359,7 +359,9 @@ def test_objects_in_memory_may_be_listed_and_removed_while_a_thread_writes():
     sys.setswitchinterval(1e-6)
     try:
         thread.start()
-        for _ in range(6000):
+        for _ in range(40):
+            for n in range(2000):
+                place.put(f"y/{n}", b"1")
             list(place.walk())
             place.clear(keep="x/3")
     finally:

@@ -10,6 +10,7 @@ Tested with ``device="cpu"``, where the mirror is a second copy; on a GPU the sa
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,7 +72,9 @@ class DeviceArena:
         kind = _torch_dtype(np.dtype(dtype))
         host = torch.empty(shape, dtype=kind, pin_memory=self.device.type == "cuda")
         array: npt.NDArray[Any] = host.numpy()
-        self._mirrors[_place(array)] = torch.zeros(shape, dtype=kind, device=self.device)
+        place = _place(array)
+        self._mirrors[place] = torch.zeros(shape, dtype=kind, device=self.device)
+        weakref.finalize(array, self._mirrors.pop, place, None).atexit = False
         return array
 
     def loaded(self, array: npt.NDArray[Any], start: int, stop: int) -> None:

@@ -20,6 +20,7 @@ from chunkstore import StoreWriter
 from chunkstore.errors import ConfigError, CorruptDataError, StateError, UnknownNameError
 from chunkstore.normalize import Standardize
 from chunkstore.torch import WindowDataset, ZarrWindowDataset
+from chunkstore.torch.device import DeviceArena
 
 SIZES = (150, 40, 333, 8, 260, 0, 97, 512)
 KINDS = ("owl", "wren", "owl", "owl", "tit", "owl", "wren", "tit")
@@ -630,6 +631,20 @@ def test_windows_cut_on_a_torch_device_are_the_same(store, device, options):
             assert b["x"].device.type == device
             assert a.keys() == b.keys()
             assert all(torch.allclose(a[k], b[k].cpu(), atol=1e-5) for k in a)
+
+
+def test_what_lies_on_a_device_goes_with_the_arrays_that_it_mirrors():
+    arena = DeviceArena(torch.device("cpu"))
+    for n in (4, 8, 4):  # as a loader that is opened again
+        array = arena((n,), "f4")
+        array[:] = n
+        part = array[1:]
+        arena.loaded(array, 0, n)
+        assert len(arena._mirrors) == 1
+        del array
+        assert len(arena._mirrors) == 1  # a part of it is still held
+        del part
+    assert not arena._mirrors
 
 
 # ---- what cannot be

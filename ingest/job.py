@@ -41,6 +41,7 @@ from ingest.sources import open_source
 from ingest.stage import stage, summary
 from ingest.tally import Tally
 from ingest.tasks import PlacedTasks, stage_task, staged_task
+from ingest.versions import versions_here
 from ingest.write import StagedTask, write_placed, write_staged
 
 if TYPE_CHECKING:
@@ -313,6 +314,7 @@ class _Work:
             segment=plan.segment,
             layout=plan.layout,
             on_error=self.choices.on_error,
+            versions=versions_here(plan.versions),
         )
         runner: Runner | None = None
         try:

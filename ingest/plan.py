@@ -73,6 +73,8 @@ class Job:
     """Lengths along obs, once known."""
     on_error: str = "quarantine"
     """Whether a fault that loses rows ends the job."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """What workers must have, see :mod:`ingest.versions`."""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from ingest.rows import (
     total,
 )
 from ingest.scratch import page_sums
+from ingest.versions import check_versions
 from ingest.worker import check_identity, fence, ledger_of, scratch_of, source_of
 
 if TYPE_CHECKING:
@@ -293,6 +294,7 @@ def stage(job: Job, task: StageTask) -> dict[str, Any]:
     """Decode the parts of a task into scratch, record its receipt, and return a summary of it."""
     began = time.perf_counter()
     keep_freed_memory()
+    check_versions(job.versions)
     ledger = ledger_of(job)
     fence(job, ledger)
     source = source_of(job)

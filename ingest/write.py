@@ -28,6 +28,7 @@ from ingest.order import Look
 from ingest.rows import Account, column_of, has_mask, lost_mask, mask_name, mask_of, null_of, settle, total
 from ingest.scratch import DamagedScratchError
 from ingest.stage import keep_freed_memory, summary
+from ingest.versions import check_versions
 from ingest.worker import check_identity, fence, ledger_of, scratch_of, skeleton_of, source_of
 
 if TYPE_CHECKING:
@@ -294,6 +295,7 @@ def write_placed(job: Job, task: PlacedTask) -> dict[str, Any]:
     """Fill and write the shards of a placed task, record its receipt, and return a summary of it."""
     began = time.perf_counter()
     keep_freed_memory()
+    check_versions(job.versions)
     ledger = ledger_of(job)
     fence(job, ledger)
     source = source_of(job)
@@ -436,6 +438,7 @@ def _slices(folder: Folder, task: StagedTask) -> Slices:
 def write_staged(job: Job, task: StagedTask) -> dict[str, Any]:
     """Assemble and write the shards of a staged task, record its receipt, and return a summary of it."""
     began = time.perf_counter()
+    check_versions(job.versions)
     ledger = ledger_of(job)
     fence(job, ledger)
     folder = scratch_of(job)

@@ -1,0 +1,60 @@
+"""What decides the bytes of a store beside its inputs: versions that must be the same in every worker."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import chunkstore
+from chunkstore.errors import IngestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["check_versions", "versions_here"]
+
+
+def versions_here(decoders: Iterable[str] = ()) -> dict[str, str]:
+    """Return the versions of the engine, of the codecs and of some decoders in this process.
+
+    Examples
+    --------
+    >>> sorted(versions_here(["numpy"]))
+    ['chunkstore', 'numcodecs', 'numpy']
+    >>> versions_here(["no-such-library"])["no-such-library"]
+    'none'
+    """
+    return {"chunkstore": chunkstore.__version__} | {
+        name: _version(name) for name in ("numcodecs", *decoders) if name != "chunkstore"
+    }
+
+
+@lru_cache(maxsize=64)
+def _version(name: str) -> str:
+    if name == "libsndfile":  # comes with soundfile, or from the system
+        try:
+            import soundfile
+        except (ImportError, OSError):
+            return "none"
+        return str(soundfile.__libsndfile_version__)
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+def check_versions(wanted: Mapping[str, str]) -> None:
+    """Raise ``IngestError`` unless this process, a worker perhaps, has the versions of the client.
+
+    Examples
+    --------
+    >>> check_versions(versions_here())
+    """
+    here = versions_here(wanted)
+    other = [f"{name} {here[name]}, not {told}" for name, told in wanted.items() if here[name] != told]
+    if other:
+        raise IngestError(
+            f"a worker has other versions than the client, which may give other bytes: {'; '.join(other)}; "
+            "install the same on all machines and run again with --resume"
+        )

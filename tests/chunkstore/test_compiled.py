@@ -43,7 +43,9 @@ def test_a_function_is_not_kept_beyond_what_it_takes_from_other_files(tmp_path):
     }
 
     def run(*values):
-        (tmp_path / "values.py").write_text(VALUES.format(*values))
+        file, text = tmp_path / "values.py", VALUES.format(*values)
+        if not file.exists() or file.read_text() != text:  # older numba knows files by their time
+            file.write_text(text)
         code = "import kernel; print(kernel.made(10), sum(kernel.made.stats.cache_hits.values()))"
         command = [sys.executable, "-c", code]
         told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout

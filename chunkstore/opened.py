@@ -68,7 +68,7 @@ class OpenStore:
         self._arguments = (os.fspath(url), storage_options, allow_incomplete, engine)
         self._lock = new_rlock()
         self._engine_wanted = engine
-        self._opened = uuid.uuid4().hex
+        self._instance = uuid.uuid4().hex
         self._place = open_place(url, storage_options)
         self.url = self._place.url
         self._adopt(parse_root(self._place), allow_incomplete)

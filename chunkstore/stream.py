@@ -113,7 +113,7 @@ class WindowStream:
         self._loader: WindowLoader | None = None
         self._owner = (0, 0)  # process and world size that the loader was made for
         self._plan: tuple[Any, ...] | None = None  # lanes, passes, blocks: the trainer's
-        self._told = ""  # the fingerprint of the trainer's loader
+        self._trainer_fingerprint = ""
         self.world_size = 1
         """Ranks that share the order; set before the loader is used."""
         self.decoded_in: int | None = None
@@ -132,7 +132,7 @@ class WindowStream:
                 self._loader = self._open(
                     limit, replace(self.order, lanes=lanes, passes=passes, blocks=blocks)
                 )
-                if self._loader.fingerprint != self._told:
+                if self._loader.fingerprint != self._trainer_fingerprint:
                     self._loader.close()
                     self._loader = None
                     raise StateError(
@@ -346,8 +346,13 @@ class WindowStream:
     def __getstate__(self) -> dict[str, Any]:
         plan = self.loader.plan
         chosen = (plan.lanes, plan.passes, plan.blocks)
-        told = self.loader.fingerprint
-        return {**self.__dict__, "_loader": None, "decoded_in": None, "_plan": chosen, "_told": told}
+        return {
+            **self.__dict__,
+            "_loader": None,
+            "decoded_in": None,
+            "_plan": chosen,
+            "_trainer_fingerprint": self.loader.fingerprint,
+        }
 
 
 def _alone(
@@ -368,10 +373,10 @@ def _plain(value: Any) -> Any:
         value = value.item()
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
-    if hasattr(
-        value, "__array__"
-    ):  # a Series or a tensor: what is printed of a long one leaves out its middle
+    if hasattr(value, "__array__"):  # a Series or a tensor: of a long one not all is printed
         value = np.asarray(value)
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:  # its bytes are addresses
+        value = value.tolist()
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{list(value.shape)} {hashlib.sha256(value.tobytes()).hexdigest()[:16]}"
     if isinstance(value, (list, tuple)) and len(value) > 8:

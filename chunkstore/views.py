@@ -61,7 +61,7 @@ def store_dataset(store: OpenStore) -> xr.Dataset:
     data: dict[str, Any] = {}
     n = store.n_obs
     # dask knows what it has kept by the names of arrays: those of the next store at this place must differ
-    token = tokenize(store.url, store._opened)  # noqa: SLF001 - a view belongs to its store
+    token = tokenize(store.url, store._instance)  # noqa: SLF001 - a view belongs to its store
     for name in [*store.fields, *store.masks.values()]:
         source = _Lazy(store, name, 0, n)
         chunks = (max(1, min(store.layout.shard, n)), *source.shape[1:])

@@ -12,22 +12,19 @@ from chunkstore.errors import IngestError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["check_versions", "versions_here"]
+__all__ = ["check_versions", "versions_here", "versions_of"]
 
 
-def versions_here(decoders: Iterable[str] = ()) -> dict[str, str]:
-    """Return the versions of the engine, of the codecs and of some decoders in this process.
+def versions_of(libraries: Iterable[str]) -> dict[str, str]:
+    """Return the versions of libraries in this process, "none" for what is not there.
 
     Examples
     --------
-    >>> sorted(versions_here(["numpy"]))
-    ['chunkstore', 'numcodecs', 'numpy']
-    >>> versions_here(["no-such-library"])["no-such-library"]
-    'none'
+    >>> import numpy as np
+    >>> versions_of(["numpy", "no-such-library"]) == {"numpy": np.__version__, "no-such-library": "none"}
+    True
     """
-    return {"chunkstore": chunkstore.__version__} | {
-        name: _version(name) for name in ("numcodecs", *decoders) if name != "chunkstore"
-    }
+    return {name: _version(name) for name in libraries}
 
 
 @lru_cache(maxsize=64)
@@ -42,6 +39,17 @@ def _version(name: str) -> str:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "none"
+
+
+def versions_here(decoders: Iterable[str] = ()) -> dict[str, str]:
+    """Return the versions of the engine, of the codecs and of some decoders in this process.
+
+    Examples
+    --------
+    >>> sorted(versions_here(["numpy"]))
+    ['chunkstore', 'numcodecs', 'numpy']
+    """
+    return versions_of(("numcodecs", *decoders)) | {"chunkstore": chunkstore.__version__}
 
 
 def check_versions(wanted: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 import subprocess
@@ -236,14 +237,7 @@ def test_an_iterator_that_its_own_thread_meets_as_garbage_ends_without_complaint
 
 
 def test_an_iterator_that_was_interrupted_as_its_thread_began_leaves_none(monkeypatch):
-    start, closed = threading.Thread.start, threading.Event()
-
-    def items():
-        try:
-            while True:
-                yield 0
-        finally:
-            closed.set()
+    start = threading.Thread.start
 
     def interrupted(self):
         start(self)
@@ -251,7 +245,7 @@ def test_an_iterator_that_was_interrupted_as_its_thread_began_leaves_none(monkey
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        next(ahead_of(items(), 4))
+        next(ahead_of(itertools.repeat(0), 4))
     assert not threads()
 
 

@@ -46,9 +46,8 @@ def test_no_interrupt_is_lost_where_garbage_is_collected_all_the_time():
         raise Interrupted
 
     before = signal.signal(signal.SIGALRM, stop)
-    others = [
-        call for call in gc.callbacks if "hypothesis" in str(getattr(call, "__module__", ""))
-    ]  # of Python
+    # those of hypothesis are in Python
+    others = [call for call in gc.callbacks if "hypothesis" in str(getattr(call, "__module__", ""))]
     ours = [call for call in gc.callbacks if call not in others]
     gc.callbacks[:] = ours
     _kept = [[] for _ in range(50_000)]  # a collection takes a while

@@ -37,6 +37,7 @@ from ingest.sources.audio.resample import resampled_length
 from ingest.sources.audio.segment import SILENCE_STEP, overlaps, peaks, segments, silent_ranges
 from ingest.sources.audio.sniff import SUFFIXES
 from ingest.sources.audio.spool import Spool
+from ingest.versions import versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -189,7 +190,7 @@ class AudioSource:
             columns=columns,
             faults=tuple(faults),
             options=options.to_json(),
-            versions=_versions(),
+            versions=versions_of(("libsndfile", "soxr", "av")),
             attrs={"sample_rate": options.rate},
         )
 
@@ -412,20 +413,3 @@ def _repeated(inputs: Sequence[str]) -> list[str]:
             again[file] = None
         seen.add(file)
     return list(again)
-
-
-def _versions() -> dict[str, str]:
-    """Return the decoder libraries that are installed."""
-    found = {}
-    try:
-        import soundfile
-
-        found["libsndfile"] = str(soundfile.__libsndfile_version__)
-    except ImportError:
-        pass
-    for name in ("soxr", "av"):
-        try:
-            found[name] = str(__import__(name).__version__)
-        except ImportError:
-            continue
-    return found

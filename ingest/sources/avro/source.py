@@ -8,7 +8,6 @@ key or by record are *staged*: keys and lengths are found while reading.
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import json
 import logging
 from collections import OrderedDict
@@ -30,6 +29,7 @@ from ingest.sources.avro.parts import KEYED_ROWS, PartTable
 from ingest.sources.avro.peek import array_lengths
 from ingest.sources.avro.rows import RowMaker, null_marks
 from ingest.sources.avro.survey import believed, limits_of, lost_rows, survey_file
+from ingest.versions import versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -161,7 +161,7 @@ class AvroSource:
             key_once=plan.per_record,
             faults=(*faults, *notes),
             options=options,
-            versions=_versions(),
+            versions=versions_of(("fastavro", "numba", "cramjam", "numpy")),
             attrs=_attrs(reader, plan),
         )
 
@@ -345,18 +345,6 @@ def _attrs(reader: schema.Node, plan: Plan) -> dict[str, Any]:
     if len(json.dumps(raw)) <= _LONGEST:
         out["avro_schema"] = raw
     return out
-
-
-def _versions() -> dict[str, str]:
-    import cramjam
-    import fastavro
-
-    return {
-        "fastavro": str(fastavro.__version__),
-        "numba": importlib.metadata.version("numba"),
-        "cramjam": str(getattr(cramjam, "__version__", "unknown")),
-        "numpy": np.__version__,
-    }
 
 
 class _Reading:

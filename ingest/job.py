@@ -434,7 +434,7 @@ class _Work:
         """Run the tasks of a stage that the ledger does not have, bounded, and keep count."""
         missing = self._missing(name, count, finished)
         self.progress.start(name, count, count - len(missing))
-        for _, result in runner.map(work, map(make, missing)):
+        for _, result in runner.map(work, map(make, missing), len(missing)):
             self._watch(result)
             self.progress.advance(result)
 

@@ -12,6 +12,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from chunkstore.errors import IngestError
 from ingest.run import DaskRunner
 
@@ -48,7 +50,8 @@ class LocalWorkers:
     ) -> None:
         self.folder = folder
         self.restarts = 0
-        self._ready = [source, json.dumps(dict(options or {}), default=str)]  # secrets may be among them
+        # secrets may be among the options
+        self._ready = json.dumps([source, dict(options or {})], default=str).encode() + b"\n"
         self._address: str | None = None
         self.processes = [self._start() for _ in range(count)]
 
@@ -96,7 +99,7 @@ class LocalWorkers:
         assert process.stdin is not None
         with contextlib.suppress(OSError):
             # not among its arguments, which everybody on the machine can read
-            process.stdin.write(json.dumps(self._ready).encode() + b"\n")
+            process.stdin.write(self._ready)
             process.stdin.flush()
         if self._address is not None:
             self._tell(process)
@@ -153,11 +156,13 @@ def serve() -> None:
 def _make_ready(name: str, options: Mapping[str, Any]) -> None:
     import ingest.stage
     import ingest.write  # noqa: F401  # tasks need it
+    from chunkstore.statistics import FieldStatistics
     from ingest.sources import open_source
 
     warm = getattr(open_source(name, options), "warm", None) if name else None
     if warm is not None:
-        warm()
+        warm()  # first: a process that it starts gets ready meanwhile
+    FieldStatistics.from_values(np.zeros(1))  # machine code that is kept on disk is loaded when it is used
 
 
 def dashboard_wanted() -> bool:

@@ -60,8 +60,13 @@ class Runner(Protocol):
     def dashboard(self) -> str | None:
         """Link to a page that shows the cluster, if there is one."""
 
-    def map(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        """Run ``work(task)`` for every task; yield (task, result) in any order."""
+    def map(
+        self, work: Callable[[Any], Any], tasks: Iterable[Any], count: int | None = None
+    ) -> Iterator[tuple[Any, Any]]:
+        """Run ``work(task)`` for every task; yield (task, result) in any order.
+
+        ``count`` is the number of tasks, where it is known.
+        """
 
     def close(self) -> None:
         """Let go of what the runner started."""
@@ -217,11 +222,28 @@ def together(handful: bytes) -> tuple[list[Any], float]:
 
 
 class _Pace:
-    """How many tasks are handed out at once: one at first, and as many as their length allows."""
+    """How many tasks are handed out at once: one at first, then as many as their length and number allow.
 
-    def __init__(self) -> None:
+    Examples
+    --------
+    >>> pace = _Pace(20)
+    >>> pace.took(1, 0.001)
+    >>> [pace.next(threads=2) for _ in range(12)]
+    [2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1]
+    """
+
+    def __init__(self, left: int | None = None) -> None:
         self.size = 1
         self._each: float | None = None
+        self._left = left
+
+    def next(self, threads: int) -> int:
+        """Return how many are handed out now; no thread gets more than half of its share of what is left."""
+        if self._left is None:
+            return self.size
+        size = max(1, min(self.size, self._left // (2 * threads)))
+        self._left -= size
+        return size
 
     def took(self, count: int, seconds: float) -> None:
         """Learn from tasks that ran."""
@@ -260,7 +282,12 @@ class SerialRunner:
     workers: int = 1
     dashboard: str | None = None
 
-    def map(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    def map(
+        self,
+        work: Callable[[Any], Any],
+        tasks: Iterable[Any],
+        count: int | None = None,  # noqa: ARG002 - nothing is handed out together
+    ) -> Iterator[tuple[Any, Any]]:
         """Run ``work(task)`` for every task, in order."""
         for task in tasks:
             for attempt in range(1, TRIES + 1):
@@ -317,19 +344,23 @@ class DaskRunner:
             self._check()
         return self._known
 
-    def map(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    def map(
+        self, work: Callable[[Any], Any], tasks: Iterable[Any], count: int | None = None
+    ) -> Iterator[tuple[Any, Any]]:
         """Run ``work(task)`` for every task; yield (task, result) as they come.
 
         At most two handfuls a thread, and two more, are in flight; the rest exist only in the iterator. A
-        handful is one task, or as many as run in half a second. One that failed, or whose worker died, goes
-        alone when it is tried again: whatever killed the worker is then known.
+        handful is one task, or as many as run in half a second; fewer towards the end, if ``count`` says
+        where that is, so that no worker is idle while another has several left. One that failed, or whose
+        worker died, goes alone when it is tried again: whatever killed the worker is then known.
         """
         waiting = iter(tasks)
         again: deque[_Try] = deque()
         running: dict[Any, list[_Try]] = {}
         finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        pace = _Pace()
-        limit = 2 * self.workers + 2
+        threads = self.workers
+        pace = _Pace(count)
+        limit = 2 * threads + 2
         looked = time.monotonic()
         try:
             while True:
@@ -338,7 +369,7 @@ class DaskRunner:
                     ready = next((one for one in again if one.due <= now), None)
                     if ready is not None:
                         again.remove(ready)
-                    tried = [ready] if ready else [_Try(t) for t in islice(waiting, pace.size)]
+                    tried = [ready] if ready else [_Try(t) for t in islice(waiting, pace.next(threads))]
                     if not tried:
                         break
                     running[self._submit(work, tried, finished)] = tried
@@ -348,7 +379,8 @@ class DaskRunner:
                 done = self._wait(finished, min(1.0, max(0.01, soon)))
                 if time.monotonic() - looked > 1:
                     looked = time.monotonic()
-                    limit = 2 * self.workers + 2
+                    threads = self.workers
+                    limit = 2 * threads + 2
                     self._tell_alone()
                     if self._watch is not None:
                         self._watch()

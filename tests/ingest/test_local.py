@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 import urllib.request
@@ -40,6 +41,35 @@ def test_workers_that_waited_work():
     finally:
         runner.close()
     assert all(process.poll() is not None for process in workers.processes)
+
+
+READY = """
+import json, pathlib
+class Source:
+    def __init__(self, **options):
+        self.options = options
+    def warm(self):
+        pathlib.Path(self.options["told"]).write_text(json.dumps(self.options))
+"""
+
+
+def test_workers_that_wait_make_the_source_ready_with_its_options(tmp_path, monkeypatch):
+    (tmp_path / "source_to_warm.py").write_text(READY)
+    monkeypatch.syspath_prepend(tmp_path)
+    told = tmp_path / "told.json"
+    options = {"rate": 8000, "told": str(told), "names": ["a", None]}
+    workers = LocalWorkers(1, "source_to_warm:Source", options)
+    runner = local_cluster(workers)
+    try:
+        assert list(runner.map(compiled, [0])) == [(0, 1)]  # whoever has work was made ready before
+        assert json.loads(told.read_text()) == options
+    finally:
+        runner.close()
+
+
+def compiled(_):
+    """Return how often the code that counts values is there, without asking for it."""
+    return len(sys.modules["chunkstore.moments"].gather_blocks.signatures)
 
 
 LOOK = """

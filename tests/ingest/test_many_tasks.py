@@ -62,8 +62,8 @@ def test_resuming_does_only_what_is_missing(tmp_path, monkeypatch):
 
 def test_a_receipt_that_is_lost_at_the_end_is_told(tmp_path, monkeypatch):
     class Losing(Answering):
-        def map(self, work, tasks):
-            yield from super().map(work, tasks)
+        def map(self, work, tasks, count=None):
+            yield from super().map(work, tasks, count)
             (tmp_path / "30.zarr.ledger/write/000/000007.json").unlink()
 
     with pytest.raises(IngestError, match="lost the receipt of write task 7; run again with --resume"):

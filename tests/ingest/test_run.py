@@ -8,6 +8,8 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ingest
 from chunkstore.errors import ConfigError, IngestError, SourceChangedError
@@ -126,6 +128,24 @@ def test_long_tasks_go_one_by_one_and_short_ones_together():
     for _ in range(20):
         pace.took(pace.size, 2.0 * pace.size)
     assert pace.size == 1
+
+
+@given(count=st.integers(0, 3000), threads=st.integers(1, 40), each=st.sampled_from([0.0, 0.01, 0.2]))
+def test_no_thread_is_left_with_many_tasks_at_the_end(count, threads, each):
+    pace = _Pace(count)
+    left = count
+    while left:
+        size = pace.next(threads)
+        assert size == 1 or 2 * threads * size <= left
+        pace.took(size, size * each)
+        left -= size
+
+
+def test_tasks_whose_number_is_known_go_alone_at_the_end():
+    client = Handed()
+    assert sorted(DaskRunner(client).map(abs, range(-200, 0), 200)) == [(-n, n) for n in range(200, 0, -1)]
+    assert max(client.sizes) > 8
+    assert client.sizes[-2:] == [1, 1]
 
 
 class Handed:

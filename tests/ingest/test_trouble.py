@@ -732,8 +732,8 @@ def test_all_faults_that_receipts_tell_are_reported_when_an_earlier_task_is_not_
 class Backward(SerialRunner):
     """Runs the last task first."""
 
-    def map(self, work, tasks):
-        yield from super().map(work, list(tasks)[::-1])
+    def map(self, work, tasks, count=None):
+        yield from super().map(work, list(tasks)[::-1], count)
 
 
 def test_of_two_that_find_one_lock_stale_only_one_gets_it(tmp_path, monkeypatch):

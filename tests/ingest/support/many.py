@@ -71,7 +71,9 @@ class Answering:
         self.most = most
         self.done = 0
 
-    def map(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    def map(
+        self, work: Callable[[Any], Any], tasks: Iterable[Any], count: int | None = None
+    ) -> Iterator[tuple[Any, Any]]:
         """Answer for every task."""
         (job,) = work.args  # type: ignore[attr-defined]
         ledger = ledger_of(job)
@@ -80,8 +82,8 @@ class Answering:
             if self.done == self.most:
                 raise KeyboardInterrupt
             accounts = [Account(p.index, p.file, p.claimed, p.claimed) for p, _ in task.parts]
-            count = sum(a.rows_in for a in accounts)
-            stats = FieldStatistics((count,), (0,), (0,), (0,), (0,), (0.0,), (0.0,)).to_json()
+            rows = sum(a.rows_in for a in accounts)
+            stats = FieldStatistics((rows,), (0,), (0,), (0,), (0,), (0.0,), (0.0,)).to_json()
             shard = {"order": nothing, "objects": {"x": None}, "stats": {"x": stats}, "gaps": []}
             receipt = {
                 "shards": [{"shard": s, **shard} for s in range(*task.shards)],

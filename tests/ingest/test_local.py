@@ -6,6 +6,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
@@ -70,6 +71,38 @@ def test_workers_that_wait_make_the_source_ready_with_its_options(tmp_path, monk
 def compiled(_):
     """Return how often the code that counts values is there, without asking for it."""
     return len(sys.modules["chunkstore.moments"].gather_blocks.signatures)
+
+
+def test_workers_end_in_good_order_and_leave_nothing(tmp_path):
+    workers = LocalWorkers(1, "audio", {"rate": 8000}, folder=str(tmp_path))
+    runner = local_cluster(workers)
+    try:
+        ((_, children),) = runner.map(decoders, [0])
+        assert children
+        assert list(tmp_path.iterdir())
+    finally:
+        runner.close()
+    assert [process.returncode for process in workers.processes] == [0]
+    assert not list(tmp_path.rglob("worker-*"))
+    deadline = time.monotonic() + 60
+    while any(runs(pid) for pid in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def runs(pid):
+    """Whether there is such a process, other than one that is dead and that nobody has asked about."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def decoders(_):
+    """Return the processes that this one keeps for decoding."""
+    from ingest.sources.audio.isolate import pool
+
+    return [process.pid for process in pool._idle]
 
 
 LOOK = """

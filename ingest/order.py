@@ -55,6 +55,7 @@ class Look:
     def __init__(self, start: int, n: int, *, borders: np.ndarray, cut: CutRule | None) -> None:
         self._start, self._n = start, n
         self._borders = borders[(borders > start) & (borders < start + n)]
+        self._upcoming = int(self._borders[0]) if self._borders.size else start + n
         self._gap = None if cut is None else cut.max_gap
         self._times: _Column | None = None
         self._watched: dict[str, _Column] = {}
@@ -113,11 +114,16 @@ class Look:
             self._cuts.append(start + 1 + at[~np.isin(at + 1, edges)])
 
     def _edges(self, start: int, n: int) -> np.ndarray:
-        """Return where among ``n`` obs a sequence begins, the first left out."""
+        """Return where among ``n`` obs a sequence begins, the first left out.
+
+        Obs that were asked for before are not asked for again, but the last of them.
+        """
         borders = self._borders
-        if not borders.size:
-            return borders
-        edges: np.ndarray = borders[borders.searchsorted(start + 1) : borders.searchsorted(start + n)] - start
+        if start + n <= self._upcoming:
+            return borders[:0]
+        low, high = borders.searchsorted((start + 1, start + n)).tolist()
+        self._upcoming = int(borders[high]) if high < borders.size else self._start + self._n
+        edges: np.ndarray = borders[low:high] - start
         return edges
 
     def _first_back(self, values: np.ndarray, obs: np.ndarray, pairs: np.ndarray) -> None:

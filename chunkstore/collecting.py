@@ -7,24 +7,29 @@ lock waits for ever.
 from __future__ import annotations
 
 import gc
+import threading
 from typing import Any, Final
 
 __all__ = ["is_collecting"]
 
-#: What it said last stands last.
+#: What each phase was told last; that which came last stands last.
 _PHASES: Final[dict[str, Any]] = {"start": None, "stop": None}
+#: The same of each thread by itself, in no order.
+_OWN: Final = threading.local()
 
 
 def is_collecting() -> bool:
-    """Whether some thread of this process, as a rule this one, is collecting garbage now.
+    """Whether this thread is collecting garbage now.
+
+    Only one thread does at a time. It was told of it what all were told last.
 
     Examples
     --------
     >>> is_collecting()
     False
     """
-    return list(_PHASES)[-1:] == ["start"]
+    return list(_PHASES)[-1:] == ["start"] and getattr(_OWN, "start", None) is _PHASES.get("start")
 
 
-# Methods of a dict, and no function of ours: a KeyboardInterrupt would be met in there, and be lost
-gc.callbacks += [_PHASES.pop, _PHASES.__setitem__]
+# Methods of built-in things, and no function of ours: a KeyboardInterrupt would be met in there, and be lost
+gc.callbacks += [_PHASES.pop, _PHASES.__setitem__, _OWN.__setattr__]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import threading
 import time
 
 import pytest
@@ -33,6 +34,42 @@ def test_a_finalizer_knows_who_met_it():
         ring.me = None
         del ring
     assert told == [True, False] * 3
+    assert not is_collecting()
+
+
+def test_a_thread_knows_its_own_collections_from_those_of_others():
+    """What is dropped here while garbage is collected elsewhere may be waited for."""
+
+    class Slow(Ring):
+        """Takes its time, and lets others work."""
+
+        def __del__(self):
+            super().__del__()
+            begun.set()
+            assert end.wait(60)
+            super().__del__()
+
+    def collect():
+        gc.collect()
+        told.append(is_collecting())
+
+    told, elsewhere = [], []
+    begun, end = threading.Event(), threading.Event()
+    gc.collect()  # this thread has done so before, too
+    Slow(told)
+    thread = threading.Thread(target=collect)
+    gc.disable()
+    try:
+        thread.start()
+        assert begun.wait(60)
+        elsewhere.append(is_collecting())
+        Ring(elsewhere).me = None
+    finally:
+        end.set()
+        thread.join()
+        gc.enable()
+    assert elsewhere == [False, False]
+    assert told == [True, True, False]
     assert not is_collecting()
 
 

@@ -307,33 +307,31 @@ class Spent:
 
     def watch(self, what: str, owner, name: str) -> None:
         """Time a function."""
+        self._put(owner, name, functools.partial(self._timed, what))
 
-        def timed(plain):
-            def call(*a, **k):
-                if getattr(self.inside, "it", False):
-                    return plain(*a, **k)
-                self.inside.it, began = True, time.thread_time()
-                try:
-                    return plain(*a, **k)
-                finally:
-                    self.add(what, began)
-                    self.inside.it = False
+    def _timed(self, what: str, plain):
+        def call(*a, **k):
+            if getattr(self.inside, "it", False):
+                return plain(*a, **k)
+            self.inside.it, began = True, time.thread_time()
+            try:
+                return plain(*a, **k)
+            finally:
+                self.add(what, began)
+                self.inside.it = False
 
-            return call
-
-        self._put(owner, name, timed)
+        return call
 
     def watch_taking(self, what: str, owner, name: str) -> None:
         """Time a generator while it makes what it yields."""
+
+        step = self._timed(what, next)
 
         def timed(plain):
             def call(*a, **k):
                 made = plain(*a, **k)
                 while True:
-                    self.inside.it, began = True, time.thread_time()
-                    one = next(made, None)
-                    self.add(what, began)
-                    self.inside.it = False
+                    one = step(made, None)
                     if one is None:
                         return
                     yield one

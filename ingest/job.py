@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import re
-import threading
 import time
 from array import array
 from concurrent.futures import ThreadPoolExecutor
@@ -328,36 +327,30 @@ class _Work:
             else:
                 sequences, count, faults = self._exchange(plan, job, runner)
         except BaseException:
-            try:
-                self._tell_faults(plan)
-            finally:
-                if runner is not None:
-                    runner.close()
+            self._tell_faults(plan)
             raise
-        closing = threading.Thread(target=runner.close, name="chunkstore-close")  # takes half a second
-        closing.start()
-        try:
-            if self.lock is not None and not self.lock.held():
-                raise IngestError(
-                    f"another job took the lock of {shown(self.out)}; this one stops before finishing"
-                )
-            self.progress.start("finish", 1)
-            tally = Tally.of(plan)
-            done = finish(
-                plan,
-                self.ledger,
-                store=self.out,
-                sequences=sequences,
-                write_tasks=count,
-                faults=faults,
-                tally=tally,
-                storage_options=self.storage_options,
-            )
-            self.progress.done = 1
-            self.progress.end()
-            return self._end(plan, tally, done, done.faults, count=count, workers=workers, scratch=scratch)
         finally:
-            closing.join()
+            if runner is not None:
+                runner.close()  # one of ours that nobody hears of must not write into a finished store
+        if self.lock is not None and not self.lock.held():
+            raise IngestError(
+                f"another job took the lock of {shown(self.out)}; this one stops before finishing"
+            )
+        self.progress.start("finish", 1)
+        tally = Tally.of(plan)
+        done = finish(
+            plan,
+            self.ledger,
+            store=self.out,
+            sequences=sequences,
+            write_tasks=count,
+            faults=faults,
+            tally=tally,
+            storage_options=self.storage_options,
+        )
+        self.progress.done = 1
+        self.progress.end()
+        return self._end(plan, tally, done, done.faults, count=count, workers=workers, scratch=scratch)
 
     def _again(self, plan: Plan, scratch: str) -> IngestResult:
         """Return the report of a store that is complete, made anew if it is missing."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import importlib.util
 import json
 import logging
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +44,7 @@ class LocalWorkers:
     source, options : str, mapping
         The source that tasks will read, to be made ready; none by default.
     folder : str, optional
-        Where dask may put files.
+        Where dask may put files; by default in a folder of their own, which goes when they are closed.
     """
 
     def __init__(
@@ -49,12 +54,19 @@ class LocalWorkers:
         options: Mapping[str, Any] | None = None,
         folder: str | None = None,
     ) -> None:
-        self.folder = folder
+        self._own = tempfile.mkdtemp(prefix="chunkstore-workers-") if folder is None else None
+        self.folder = folder or self._own
         self.restarts = 0
         # secrets may be among the options
         self._ready = json.dumps([source, dict(options or {})], default=str).encode() + b"\n"
         self._address: str | None = None
-        self.processes = [self._start() for _ in range(count)]
+        self.processes: list[subprocess.Popen[bytes]] = []
+        try:
+            for _ in range(count):
+                self.processes.append(self._start())
+        except BaseException:
+            self.close()
+            raise
 
     def connect(self, address: str) -> None:
         """Tell all workers where the scheduler is."""
@@ -70,6 +82,7 @@ class LocalWorkers:
             "--no-dashboard",
             "--memory-limit=0",
             "--death-timeout=20",
+            "--preload=ingest.local",
         ]
         if self.folder is not None:
             asked.append(f"--local-directory={self.folder}")
@@ -136,13 +149,12 @@ class LocalWorkers:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if self._own is not None:
+            shutil.rmtree(self._own, ignore_errors=True)  # one that was killed leaves its own there
 
 
 def serve() -> None:
-    """Be a worker: import what stdin names, wait there for the scheduler's address, work until it goes.
-
-    The process ends with that, at once: for the interpreter to take all modules apart costs 0.4 s.
-    """
+    """Be a worker: import what stdin names, wait there for the scheduler's address, work until it goes."""
     status = 1
     try:
         _serve()
@@ -150,16 +162,32 @@ def serve() -> None:
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     finally:
-        atexit._run_exitfuncs()  # noqa: SLF001 - decoder processes and folders end there
-        os._exit(status)
+        _end(status)
+
+
+def _end(status: int) -> None:
+    """End this process now: for the interpreter to take all modules apart costs 0.4 s."""
+    atexit._run_exitfuncs()  # noqa: SLF001 - decoder processes and folders end there
+    os._exit(status)
+
+
+async def dask_setup(worker: Any) -> None:  # noqa: ARG001 - dask calls it so, within its loop
+    """End at once when asked to, whatever the worker does; dask calls this before it registers the worker.
+
+    dask's own way cancels what is being sent, and then waits up to 30 s for it, one time in some hundreds
+    (``BatchedSend.close`` in distributed 2026.8). All that a worker does can be done again.
+    """
+    with contextlib.suppress(NotImplementedError):  # Windows knows no such signal, and ends it without
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _end, 0)
 
 
 def _serve() -> None:
     from distributed.cli import dask_worker
 
-    with contextlib.suppress(Exception):  # a task that needs what cannot be had will say so
-        name, options = json.loads(sys.stdin.buffer.readline())
-        _make_ready(name, options)
+    name, options = json.loads(sys.stdin.buffer.readline())
+    for prepare in (partial(_warm_source, name, options), _warm_counting):
+        with contextlib.suppress(Exception):  # a task that needs what cannot be had will say so
+            prepare()
     asked = sys.stdin.buffer.readline()
     if not asked:  # the job ended before it had work
         return
@@ -169,15 +197,19 @@ def _serve() -> None:
     dask_worker.main(args=json.loads(asked))
 
 
-def _make_ready(name: str, options: Mapping[str, Any]) -> None:
-    import ingest.stage
-    import ingest.write  # noqa: F401  # tasks need it
-    from chunkstore.statistics import FieldStatistics
+def _warm_source(name: str, options: Mapping[str, Any]) -> None:
     from ingest.sources import open_source
 
     warm = getattr(open_source(name, options), "warm", None) if name else None
     if warm is not None:
         warm()  # first: a process that it starts gets ready meanwhile
+
+
+def _warm_counting() -> None:
+    import ingest.stage
+    import ingest.write  # noqa: F401  # tasks need it
+    from chunkstore.statistics import FieldStatistics
+
     FieldStatistics.from_values(np.zeros(1))  # machine code that is kept on disk is loaded when it is used
 
 

@@ -68,13 +68,15 @@ class Look:
 
     def times(self, values: np.ndarray, lost: np.ndarray | None = None) -> None:
         """Take the next values [k] of the time field; ``lost`` is bool[k], True where a row holds no data."""
+        if not len(values):
+            return
         if self._times is None:
             self._times = _Column(self._start)
         column = self._times
         if lost is not None or not _quick(values):
             self._pairs(*column.pairs(values, lost))
             return
-        if column.last is not None and len(values):
+        if column.last is not None:
             self._joint(*column.last, values[0], column.obs)
         self._steps(values, column.obs)
         column.take(values)

@@ -10,8 +10,11 @@ import time
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import ingest
+from ingest import job
 from ingest.local import LocalWorkers, dashboard_wanted, local_cluster
 
 
@@ -88,6 +91,86 @@ def test_workers_end_in_good_order_and_leave_nothing(tmp_path):
     while any(runs(pid) for pid in children):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+MEET = """
+import asyncio, os, signal
+def meet(_):
+    from distributed import get_worker
+    worker = get_worker()
+    def send():
+        plain = worker.batched_stream.comm.write
+        async def write(*a, **k):
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(0.05)
+            return await plain(*a, **k)
+        worker.batched_stream.comm.write = write
+        worker.batched_send({"op": "log-event", "topic": "t", "msg": 1})
+    worker.loop.call_later(0.2, send)
+"""
+
+
+def test_a_worker_that_is_sending_ends_when_it_is_asked_to(tmp_path, monkeypatch):
+    """distributed would wait half a minute for what it has cancelled."""
+    (tmp_path / "told_while_sending.py").write_text(MEET)
+    monkeypatch.syspath_prepend(tmp_path)
+    workers = LocalWorkers(1, "npy", {}, folder=str(tmp_path))
+    runner = local_cluster(workers)
+    try:
+        list(runner.map(__import__("told_while_sending").meet, [0]))
+        assert workers.processes[0].wait(20) == 0
+    finally:
+        runner.close()
+    assert not list(tmp_path.rglob("worker-*"))
+
+
+def test_a_worker_amid_a_task_ends_when_it_is_asked_to_and_leaves_nothing():
+    workers = LocalWorkers(1, "npy", {})
+    runner = local_cluster(workers)
+    folder = Path(workers.folder)
+    try:
+        future = runner.client.submit(time.sleep, 600)
+        deadline = time.monotonic() + 60
+        while not any(runner.client.processing().values()):
+            assert not future.done()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert list(folder.rglob("worker-*"))
+    finally:
+        runner.close()
+    assert [process.returncode for process in workers.processes] == [0]
+    assert not folder.exists()
+
+
+def test_what_killed_workers_leave_goes_with_their_job():
+    workers = LocalWorkers(1, "npy", {})
+    folder = Path(workers.folder)
+    runner = local_cluster(workers)
+    workers.processes[0].kill()
+    workers.processes[0].wait()
+    assert list(folder.rglob("worker-*"))
+    runner.close()
+    assert not folder.exists()
+
+
+def test_no_worker_is_there_when_a_store_is_finished(tmp_path, monkeypatch):
+    """One that nobody hears of any more might still write into it."""
+    np.save(tmp_path / "a.npy", np.arange(5.0))
+    asked, seen = [], []
+
+    def early(*args, **kwargs):
+        asked.append(job.start_early_(*args, **kwargs))
+        return asked[-1]
+
+    def finish(*args, **kwargs):
+        seen.extend(process.poll() for process in asked[0].processes)
+        return job.finish_(*args, **kwargs)
+
+    for name, ours in (("start_early", early), ("finish", finish)):
+        monkeypatch.setattr(job, f"{name}_", getattr(job, name), raising=False)
+        monkeypatch.setattr(job, name, ours)
+    ingest.ingest("npy", tmp_path, tmp_path / "o.zarr", workers=1)
+    assert seen == [0]
 
 
 def runs(pid):

@@ -99,3 +99,14 @@ def test_the_longest_step_of_all_is_far(kind):
     one = Look(0, 2, borders=np.array([0]), cut=CutRule(max_gap=2**62))
     one.times(ends)
     assert one.seen()["cuts"] == [1]
+
+
+def test_a_piece_of_nothing_says_nothing():
+    """Not where sequences begin among rows that are lost, either."""
+    look = Look(0, 6, borders=np.array([3]), cut=CutRule(max_gap=5))
+    look.times(np.array([0, 1]))
+    look.times(np.array([0, 0]), np.array([True, True]))
+    look.times(np.array([], np.int64))
+    look.times(np.array([90, 91]))
+    assert look.seen()["cuts"] == []
+    assert look.seen()["last"]["time"] == 91

@@ -54,8 +54,8 @@ class LocalWorkers:
         options: Mapping[str, Any] | None = None,
         folder: str | None = None,
     ) -> None:
-        self._own = tempfile.mkdtemp(prefix="chunkstore-workers-") if folder is None else None
-        self.folder = folder or self._own
+        self._passing = folder is None
+        self.folder = tempfile.mkdtemp(prefix="chunkstore-workers-") if folder is None else folder
         self.restarts = 0
         # secrets may be among the options
         self._ready = json.dumps([source, dict(options or {})], default=str).encode() + b"\n"
@@ -83,9 +83,8 @@ class LocalWorkers:
             "--memory-limit=0",
             "--death-timeout=20",
             "--preload=ingest.local",
+            f"--local-directory={self.folder}",
         ]
-        if self.folder is not None:
-            asked.append(f"--local-directory={self.folder}")
         assert process.stdin is not None
         with contextlib.suppress(OSError):  # one that died is started anew by watch()
             process.stdin.write(json.dumps(asked).encode() + b"\n")
@@ -149,8 +148,8 @@ class LocalWorkers:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        if self._own is not None:
-            shutil.rmtree(self._own, ignore_errors=True)  # one that was killed leaves its own there
+        if self._passing:
+            shutil.rmtree(self.folder, ignore_errors=True)  # one that was killed leaves its own there
 
 
 def serve() -> None:

@@ -341,17 +341,27 @@ class Spent:
         self._put(owner, name, timed)
 
     def watch_giving(self, what: str, owner, name: str) -> None:
-        """Time what a method does with the pieces of a stream, not what makes them."""
+        """Time a method that writes a stream, but not what makes the pieces of it."""
 
         def timed(plain):
             def call(this, key, pieces):
-                def watched():
-                    for piece in pieces:
-                        began = time.thread_time()
-                        yield piece
-                        self.add(what, began)
+                making, left = 0.0, iter(pieces)
 
-                return plain(this, key, watched())
+                def watched():
+                    nonlocal making
+                    while True:
+                        began = time.thread_time()
+                        piece = next(left, None)
+                        making += time.thread_time() - began
+                        if piece is None:
+                            return
+                        yield piece
+
+                began = time.thread_time()
+                try:
+                    return plain(this, key, watched())
+                finally:
+                    self.add(what, began + making)
 
             return call
 
@@ -385,7 +395,7 @@ def overhead(quick: bool) -> dict:
     spent.watch("compress", shards._Encoder, "encode")
     spent.watch("write", places.LocalPlace, "put_parts")
     spent.watch("sync", places, "_sync")
-    spent.watch_giving("scratch", folders.LocalFolder, "put_stream")
+    spent.watch_giving("scratch and ledger", folders.LocalFolder, "put_stream")
     spent.watch("remove scratch", folders.LocalFolder, "delete_all")
     found: dict[str, dict] = {}
     size = 512 * MIB if quick else 2048 * MIB

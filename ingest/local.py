@@ -54,7 +54,7 @@ class LocalWorkers:
         options: Mapping[str, Any] | None = None,
         folder: str | None = None,
     ) -> None:
-        self._passing = folder is None
+        self._folder_is_ours = folder is None
         self.folder = tempfile.mkdtemp(prefix="chunkstore-workers-") if folder is None else folder
         self.restarts = 0
         # secrets may be among the options
@@ -148,7 +148,7 @@ class LocalWorkers:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        if self._passing:
+        if self._folder_is_ours:
             shutil.rmtree(self.folder, ignore_errors=True)  # one that was killed leaves its own there
 
 
@@ -184,7 +184,7 @@ def _serve() -> None:
     from distributed.cli import dask_worker
 
     name, options = json.loads(sys.stdin.buffer.readline())
-    for prepare in (partial(_warm_source, name, options), _warm_counting):
+    for prepare in (partial(_warm_source, name, options), _warm_engine):
         with contextlib.suppress(Exception):  # a task that needs what cannot be had will say so
             prepare()
     asked = sys.stdin.buffer.readline()
@@ -204,7 +204,7 @@ def _warm_source(name: str, options: Mapping[str, Any]) -> None:
         warm()  # first: a process that it starts gets ready meanwhile
 
 
-def _warm_counting() -> None:
+def _warm_engine() -> None:
     import ingest.stage
     import ingest.write  # noqa: F401  # tasks need it
     from chunkstore.statistics import FieldStatistics

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import Counter
 
 import numpy as np
@@ -579,16 +578,6 @@ def test_a_state_of_something_that_is_no_batch_is_refused(store):
 # ---- a clean life
 
 
-def left_of(before):
-    """Return threads that are new; where garbage is collected just then nobody waits for them to end."""
-    for _ in range(100):
-        left = set(threading.enumerate()) - before
-        if not left:
-            break
-        time.sleep(0.05)
-    return left
-
-
 def test_dropping_an_iterator_half_way_leaves_no_thread(store):
     before = set(threading.enumerate())
     dataset = ZarrWindowDataset(store, W, batch_size=16)
@@ -596,7 +585,7 @@ def test_dropping_an_iterator_half_way_leaves_no_thread(store):
     next(iterator)
     del iterator
     dataset.close()
-    assert not left_of(before)
+    assert set(threading.enumerate()) <= before
 
 
 def test_an_exception_in_the_loop_leaves_no_thread_and_the_dataset_usable(store):
@@ -610,7 +599,7 @@ def test_an_exception_in_the_loop_leaves_no_thread_and_the_dataset_usable(store)
     with pytest.raises(ZeroDivisionError):
         loop()
     dataset.close()
-    assert not left_of(before)
+    assert set(threading.enumerate()) <= before
     assert Counter(places(dataset)) == Counter(STARTS)
 
 
